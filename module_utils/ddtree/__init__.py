@@ -1,0 +1,1 @@
+"""The toolkit's logic: plain Python that runs, and is tested, without Ansible."""

@@ -1,0 +1,12 @@
+"""Make the toolkit's package importable as `ddtree` and, for modules, as `ansible.module_utils.ddtree`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import ansible.module_utils
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "module_utils"))
+ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
