@@ -1,0 +1,168 @@
+"""The GPUs of one host through NVML, read one by one so that a lost board does not hide the others."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MIB = 1024 * 1024
+
+
+class GpuError(Exception):
+    """The GPUs cannot be read or are not as the unit needs them; `remedy` says what to do."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that holds something of ours: VRAM or the port. `mib` is None where the driver does not tell."""
+
+    pid: int
+    name: str = ""
+    user: str = ""
+    mib: int | None = None
+    graphics: bool = False
+    visible: bool = True  # False: the pid does not exist in this pid namespace
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} ({self.name or 'not visible from here'}{', user ' + self.user if self.user else ''})"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One board: MiB in use without the driver's reserve, and who holds it."""
+
+    index: int
+    uuid: str
+    name: str
+    total_mib: int
+    used_mib: int
+    holders: tuple[Holder, ...] = ()
+
+
+def process(pid: int, **known: Any) -> Holder:
+    """Name a process as an operator would: its title and user."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            argv = [part for part in file.read().decode(errors="replace").split("\0") if part]
+        with open(f"/proc/{pid}/comm") as file:
+            name = " ".join(argv)[:120] or file.read().strip()
+        uid = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return Holder(pid, visible=False, **known)
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = str(uid)
+    return Holder(pid, name=name, user=user, **known)
+
+
+class Nvml:
+    """The GPUs `wanted` (indices or UUIDs; empty = all) of this host."""
+
+    def __init__(self, wanted: Sequence[str] = (), load: Callable[[], Any] | None = None) -> None:
+        self.wanted = list(wanted)
+        self._load = load or _import_pynvml
+        self._nvml: Any = None
+
+    def read(self) -> list[Gpu]:
+        """Read each wanted GPU now. Raises GpuError if any of them cannot be read: half a view is no view."""
+        nvml = self._library()
+        handles = self._handles(nvml)
+        gpus, lost = [], []
+        for index, handle in handles:
+            try:
+                gpus.append(_read(nvml, index, handle))
+            except nvml.NVMLError as error:
+                lost.append(f"GPU {index}: {error}")
+        if lost:
+            raise GpuError(f"{len(lost)} of {len(handles)} GPUs cannot be read: {'; '.join(lost)}",
+                           "reset or reseat the board, or reboot the host; MIG must be off")  # fmt: skip
+        return gpus
+
+    def driver(self) -> str:
+        return str(self._library().nvmlSystemGetDriverVersion())
+
+    def _library(self) -> Any:
+        if self._nvml is None:
+            nvml = self._load()
+            try:
+                nvml.nvmlInit()
+            except nvml.NVMLError as error:
+                raise GpuError(f"NVML does not start: {error}", _remedy(nvml, error)) from error
+            self._nvml = nvml
+        return self._nvml
+
+    def _handles(self, nvml: Any) -> list[tuple[int, Any]]:
+        count = nvml.nvmlDeviceGetCount()
+        wanted = self.wanted or [str(index) for index in range(count)]
+        if not wanted:
+            raise GpuError("the driver lists no GPU", "check lspci and the driver")
+        found = []
+        for one in wanted:
+            try:
+                if one.isdigit():
+                    if int(one) >= count:
+                        raise GpuError(f"GPU {one} is asked for, the host has {count}", "set the unit's GPUs to those the host has")
+                    found.append((int(one), nvml.nvmlDeviceGetHandleByIndex(int(one))))
+                else:
+                    handle = nvml.nvmlDeviceGetHandleByUUID(one)
+                    found.append((nvml.nvmlDeviceGetIndex(handle), handle))
+            except nvml.NVMLError as error:
+                raise GpuError(f"GPU {one} cannot be opened: {error}", "reset or reseat the board, or reboot the host") from error
+        return found
+
+
+def _read(nvml: Any, index: int, handle: Any) -> Gpu:
+    memory = _memory(nvml, handle)
+    return Gpu(
+        index=index, uuid=str(nvml.nvmlDeviceGetUUID(handle)), name=str(nvml.nvmlDeviceGetName(handle)),
+        total_mib=memory.total // MIB, used_mib=memory.used // MIB, holders=_holders(nvml, handle),
+    )  # fmt: skip
+
+
+def _memory(nvml: Any, handle: Any) -> Any:
+    """Version 2 leaves the driver's reserve out of `used`; version 1 counts it, so it is only the last resort."""
+    try:
+        return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    except (nvml.NVMLError_FunctionNotFound, nvml.NVMLError_InvalidArgument, nvml.NVMLError_ArgumentVersionMismatch):
+        return nvml.nvmlDeviceGetMemoryInfo(handle)
+
+
+def _holders(nvml: Any, handle: Any) -> tuple[Holder, ...]:
+    seen: dict[int, Holder] = {}
+    for ask, graphics in (
+        (nvml.nvmlDeviceGetGraphicsRunningProcesses, True), (nvml.nvmlDeviceGetComputeRunningProcesses, False),
+    ):  # fmt: skip
+        try:
+            listed = ask(handle)
+        except nvml.NVMLError:
+            continue  # names only; the board's own figure decides
+        for one in listed:
+            used = one.usedGpuMemory
+            seen[one.pid] = process(one.pid, mib=None if used is None else used // MIB, graphics=graphics)
+    return tuple(seen.values())
+
+
+def _remedy(nvml: Any, error: Any) -> str:
+    if isinstance(error, nvml.NVMLError_LibRmVersionMismatch):
+        return "driver and library differ after an upgrade: reboot; a running engine was left alone, since it could not start again"
+    if isinstance(error, nvml.NVMLError_LibraryNotFound):
+        return "install the NVIDIA driver, or put the folder of libnvidia-ml.so.1 into gpu_host_environment.LD_LIBRARY_PATH"
+    if isinstance(error, nvml.NVMLError_DriverNotLoaded):
+        return "load the nvidia kernel module"
+    return "check nvidia-smi on the host"
+
+
+def _import_pynvml() -> Any:
+    try:
+        import pynvml
+    except ImportError as error:
+        raise GpuError("Python package nvidia-ml-py is missing", "run the role gpu_host: it installs the toolkit's venv") from error
+    return pynvml

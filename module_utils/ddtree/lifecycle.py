@@ -1,0 +1,563 @@
+"""The story of a restart: inspect, drain, stop, release, start, load, generate, verify.
+
+Nothing here touches a machine. The machine is four ports (service, gpus, server, clock), so that a test can drive any
+interleaving, and the order of the phases can be read from top to bottom in `Lifecycle`.
+
+Ready means one thing only: the invocation that was started owns the port and gave a real generation that carries the
+configuration asked for. A model list, a health path or a log line is never proof.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .gpus import Gpu, GpuError, Holder
+from .logs import fatal
+
+PHASES = ("inspect", "drain", "stop", "release", "start", "load", "generate", "verify")
+CAUSES = (
+    "bad_flags", "invalid_config", "port_in_use", "foreign_vram", "stop_timeout", "vram_not_released", "crashed", "crash_loop",
+    "out_of_memory", "load_timeout", "generation_failed", "config_mismatch", "old_instance", "no_gpu", "busy", "host_lost",
+)  # fmt: skip
+
+GATE_POLL = 0.1  # seconds between looks while stopping or releasing: two quiet looks end the gate
+LOAD_POLL = 0.2  # seconds between looks while loading
+LOG_POLL = 1.0  # seconds between reads of the log while loading
+CAPACITY_DROP = 0.02  # a smaller KV pool than at the last good start means somebody else's VRAM was in the way
+
+
+class Failure(Exception):
+    """A phase that cannot succeed any more.
+
+    `cause` is one word of CAUSES, `message` says what was seen, `remedy` what to do, `evidence` holds pids, MiB and logs.
+    """
+
+    def __init__(self, phase: str, cause: str, message: str, remedy: str, **evidence: Any) -> None:
+        assert phase in PHASES and cause in CAUSES, (phase, cause)
+        super().__init__(message)
+        self.phase, self.cause, self.message, self.remedy, self.evidence = phase, cause, message, remedy, evidence
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "phase": self.phase, "cause": self.cause, "message": self.message, "remedy": self.remedy, "evidence": self.evidence,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """What the service manager says of the unit at one moment."""
+
+    exists: bool = True
+    masked: bool = False
+    active: str = "inactive"  # active, activating, deactivating, inactive, failed
+    sub: str = "dead"
+    result: str = "success"  # success, exit-code, signal, timeout, core-dump, oom-kill, start-limit-hit
+    invocation: str = ""  # names one start of the unit; empty when it never ran
+    main_pid: int = 0
+    restarts: int = 0  # automatic restarts by the manager
+    exit_status: str = ""  # how the main process ended, in the manager's words
+
+    @property
+    def stopped(self) -> bool:
+        return self.active in ("inactive", "failed")
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One answer to the proving request; `error` is set when none came."""
+
+    tokens: int = 0
+    weight_version: str | None = None
+    verify_steps: int | None = None
+    status: int = 0
+    seconds: float = 0.0
+    error: str = ""
+    retry: bool = False  # the failure may pass (connection refused or reset, 5xx while starting)
+
+
+class Service(Protocol):
+    """The unit, through its manager."""
+
+    name: str
+
+    def state(self) -> UnitState: ...
+    def stop(self) -> None: ...
+    def start(self) -> None: ...
+    def pids(self) -> set[int]: ...
+    def kill_remaining(self) -> None: ...
+    def definition(self) -> str: ...
+    def log(self, state: UnitState) -> list[str]:
+        """All lines of that invocation so far, oldest first."""
+        ...
+
+
+
+class Gpus(Protocol):
+    """The GPUs that the unit uses, and nothing else."""
+
+    def read(self) -> list[Gpu]: ...
+
+
+class Request(Protocol):
+    """A generation in flight."""
+
+    def result(self) -> Generation | None: ...
+
+
+class Server(Protocol):
+    """The engine's port and its answers."""
+
+    def listener(self) -> Holder | None: ...
+    def ask(self) -> Request: ...
+    def info(self) -> Mapping[str, Any]: ...
+    def running_requests(self) -> int | None: ...
+
+
+class Clock(Protocol):
+    def now(self) -> float: ...
+    def sleep(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class Want:
+    """What is asked of the unit."""
+
+    state: str = "started"  # started, restarted, stopped, probed
+    config_id: str = ""
+    expect: Mapping[str, Any] = field(default_factory=dict)  # server_info fields that prove the configuration
+    min_tokens: int = 32
+    drain_timeout: float = 30.0
+    stop_timeout: float = 240.0
+    release_timeout: float = 120.0
+    ready_timeout: float = 900.0
+    generate_timeout: float = 120.0
+    idle_mib: int = 1024  # a GPU below this, or below what others held before, counts as free
+    check: bool = False  # predict only
+
+
+@dataclass
+class Outcome:
+    """What happened, in facts."""
+
+    changed: bool = False
+    reason: str = ""
+    phases: list[dict[str, Any]] = field(default_factory=list)
+    before: UnitState = field(default_factory=UnitState)
+    after: UnitState = field(default_factory=UnitState)
+    vram_before: list[int] = field(default_factory=list)
+    vram_after: list[int] = field(default_factory=list)
+    ready: dict[str, Any] = field(default_factory=dict)
+    info: dict[str, Any] = field(default_factory=dict)
+    cut_off_requests: int = 0
+    killed: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+class Lifecycle:
+    """One run over one unit. `record` is what earlier runs left (a plain dict); `save` keeps it; `tell` shows progress."""
+
+    def __init__(
+        self, service: Service, gpus: Gpus, server: Server, clock: Clock, want: Want, record: dict[str, Any],
+        save: Callable[[dict[str, Any]], None] = lambda record: None, tell: Callable[[str], None] = lambda line: None,
+    ) -> None:  # fmt: skip
+        self.service, self.gpus, self.server, self.clock = service, gpus, server, clock
+        self.want, self.record, self.save, self.tell = want, record, save, tell
+        self.outcome = Outcome()
+        self.phase = "inspect"
+        self.detail = ""
+        self.foreign: dict[int, set[int]] = {}  # GPU index -> pids that were there and are not ours
+        self.foreign_mib: dict[int, int] = {}
+        self.own_pids: set[int] = set()
+        self.log_read_at = float("-inf")
+        self.log_seen = 0
+
+    # -- the story ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Bring the unit to the wanted state, or raise Failure."""
+        try:
+            return self._run()
+        except Failure as failure:
+            started = self.record.get("started")
+            if started and self.outcome.changed:
+                started["proof"] = "failed"
+            self.record["last_failure"] = {"phase": failure.phase, "cause": failure.cause, "message": failure.message}
+            self.save(self.record)
+            raise
+
+    def _run(self) -> Outcome:
+        with self._phase("inspect"):
+            reason = self._inspect()
+        if self.want.state == "probed" or self.want.check:
+            self.outcome.changed = self.want.state != "probed" and bool(reason)
+            self.outcome.reason, self.outcome.after = reason, self.outcome.before
+            return self.outcome
+        if self.want.state == "stopped":
+            if reason:
+                self._take_down(reason)
+            self.outcome.after = self.service.state()
+            return self.outcome
+        resumed = self._resumable()
+        if reason and not resumed:
+            self._take_down(reason)
+            with self._phase("start"):
+                self._start()
+        elif resumed:
+            self.outcome.changed, self.outcome.reason = True, "an earlier run was cut off after its start; going on from there"
+        if reason or resumed:
+            with self._phase("load"):
+                self._load()
+        with self._phase("generate"):
+            self._generate()
+        with self._phase("verify"):
+            self._verify()
+        return self.outcome
+
+    def _take_down(self, reason: str) -> None:
+        self.outcome.changed, self.outcome.reason = True, reason
+        if not self.outcome.before.stopped:
+            with self._phase("drain"):
+                self._drain()
+        with self._phase("stop"):
+            self._stop()
+        with self._phase("release"):
+            self._release()
+
+    # -- the phases --------------------------------------------------------------------------------------------------
+
+    def _inspect(self) -> str:
+        """Look before anything changes; return why the unit must be taken down ('' = nothing to do)."""
+        state = self.outcome.before = self.service.state()
+        if not state.exists:
+            raise self._failure("invalid_config", f"unit {self.service.name} does not exist on this host",
+                                "run the role ddtree_server first: it writes the unit")  # fmt: skip
+        if state.masked and self.want.state in ("started", "restarted"):
+            raise self._failure("invalid_config", f"unit {self.service.name} is masked, so nothing can start it",
+                                f"systemctl unmask {self.service.name}, once whoever masked it agrees")  # fmt: skip
+        self.own_pids = self.service.pids()
+        if self.want.state == "stopped":
+            return "" if state.stopped and not self.own_pids else "stop was asked for"
+        self._look_at_gpus()
+        self._refuse_foreign_listener()
+        if self.want.state == "probed":
+            return ""
+        if self.want.state == "restarted":
+            return "restart was asked for"
+        return self._drift(state)
+
+    def _drift(self, state: UnitState) -> str:
+        """Why what runs is not what is asked, or ''."""
+        if state.active != "active":
+            return f"the unit is {state.active}"
+        started = self.record.get("started") or {}
+        if started.get("invocation") != state.invocation:
+            return "" if self._answers_as_asked() else "the running instance was not started by this toolkit and is not what is asked"
+        if started.get("definition") != self.service.definition():
+            return "the unit's definition changed since it was started"
+        if started.get("config_id") != self.want.config_id:
+            return f"configuration {started.get('config_id')} runs, {self.want.config_id} is asked"
+        if started.get("proof") != "ready":
+            return f"the running instance was never proven ready (its start is {started.get('proof')})"
+        return "" if self._answers_as_asked() else "the running instance does not answer a generation"
+
+    def _answers_as_asked(self) -> bool:
+        answer = self._await(self.server.ask(), self.want.generate_timeout)
+        if answer is None or answer.error or answer.tokens < self.want.min_tokens:
+            return False
+        return not self.want.config_id or answer.weight_version == self.want.config_id
+
+    def _resumable(self) -> bool:
+        """An earlier run started exactly this and was cut off before it saw the proof."""
+        started, state = self.record.get("started") or {}, self.outcome.before
+        return (
+            started.get("proof") == "pending"
+            and state.active in ("active", "activating")
+            and started.get("invocation") == state.invocation
+            and started.get("config_id") == self.want.config_id
+            and started.get("definition") == self.service.definition()
+        )
+
+    def _drain(self) -> None:
+        """Give the requests in flight their time; the engine would wait for them without a limit."""
+        deadline = self.clock.now() + self.want.drain_timeout
+        running = self.server.running_requests()
+        while running and self.clock.now() < deadline:
+            self.detail = f"{running} requests in flight"
+            self.clock.sleep(LOAD_POLL)
+            running = self.server.running_requests()
+        self.outcome.cut_off_requests = running or 0
+        self.detail = f"{self.outcome.cut_off_requests} requests cut off" if running else "idle"
+
+    def _stop(self) -> None:
+        """Stop, and wait until the unit has no process left."""
+        began = self.clock.now()
+        self.record["started"] = None
+        self.save(self.record)
+        self.service.stop()
+        while True:
+            state, pids = self.service.state(), self.service.pids()
+            if state.stopped and not pids:
+                break
+            if state.stopped and self.clock.now() - began > 1.0:
+                self.service.kill_remaining()  # its own children only: the manager has given the unit up
+            if self.clock.now() - began > self.want.stop_timeout:
+                raise self._failure("stop_timeout", f"{self.service.name} still has processes {sorted(pids)} after "
+                                    f"{self.want.stop_timeout:.0f} s; the unit is {state.active}",
+                                    "look at these processes (state D or R means a driver call: reboot the host)",
+                                    pids=sorted(pids), result=state.result)  # fmt: skip
+            self.clock.sleep(GATE_POLL)
+        self.outcome.killed = state.result in ("timeout", "signal", "watchdog") and not self.outcome.before.stopped
+        self.detail = f"ended by SIGKILL ({state.result})" if self.outcome.killed else "exited by itself"
+
+    def _release(self) -> None:
+        """Wait until each GPU is free on two looks in a row and the port is nobody's."""
+        began, quiet = self.clock.now(), 0
+        while True:
+            gpus = self._read_gpus()
+            held = {gpu.index: gpu.used_mib for gpu in gpus if not self._free(gpu)}
+            listener = self.server.listener()
+            quiet = 0 if held or listener else quiet + 1
+            if quiet == 2:
+                break
+            self._refuse_foreign(gpus)
+            if self.clock.now() - began > self.want.release_timeout:
+                raise self._not_released(gpus, held, listener)
+            self.detail = f"waiting for GPUs {sorted(held)}, {max(held.values())} MiB at most" if held else "waiting for the port"
+            self.clock.sleep(GATE_POLL)
+        self.record["baseline_mib"] = [gpu.used_mib for gpu in gpus]
+        self.detail = f"{max(gpu.used_mib for gpu in gpus)} MiB at most on {len(gpus)} GPUs"
+
+    def _start(self) -> None:
+        """Start, and note the invocation: only an answer from this one counts."""
+        definition, old = self.service.definition(), self.service.state().invocation
+        self.service.start()
+        state = self._until_new_invocation(old)
+        self.record["started"] = {
+            "invocation": state.invocation, "definition": definition, "config_id": self.want.config_id, "proof": "pending",
+        }  # fmt: skip
+        self.save(self.record)
+        self.outcome.after = state
+        self.detail = f"invocation {state.invocation}, pid {state.main_pid}"
+
+    def _until_new_invocation(self, old: str) -> UnitState:
+        deadline = self.clock.now() + 30.0
+        while True:
+            state = self.service.state()
+            if state.invocation and state.invocation != old and (state.main_pid or state.stopped):
+                return state
+            if state.active == "failed" and state.result == "start-limit-hit":
+                raise self._failure("crash_loop", "the manager refuses to start the unit: start limit hit",
+                                    "read the log of the earlier starts; systemctl reset-failed clears the limit")  # fmt: skip
+            if self.clock.now() > deadline:
+                raise self._failure("crashed", f"{self.service.name} did not come up: {state.active}/{state.sub} ({state.result})",
+                                    f"systemctl status {self.service.name} tells why no process was started")  # fmt: skip
+            self.clock.sleep(GATE_POLL)
+
+    def _load(self) -> None:
+        """Wait until the new invocation's own process owns the port; while it loads, the port is refused."""
+        if not self.outcome.after.invocation:
+            self.outcome.after = self.outcome.before
+        began = self.clock.now()
+        learned = float(self._history().get("load_seconds", 0))
+        deadline = began + max(self.want.ready_timeout, 2 * learned)
+        while True:
+            self._still_this_invocation()
+            listener = self.server.listener()
+            if listener:
+                self._require_own(listener)
+                break
+            if self.clock.now() > deadline:
+                raise self._failure("load_timeout", f"the port is still refused after {self.clock.now() - began:.0f} s",
+                                    "raise ready_timeout if the log still advances; else the load hangs (NCCL, disk)")  # fmt: skip
+            self.clock.sleep(LOAD_POLL)
+        self.outcome.ready["load_seconds"] = round(self.clock.now() - began, 2)
+        self.detail = f"port open after {self.clock.now() - began:.1f} s"
+
+    def _generate(self) -> None:
+        """A real greedy generation, of enough tokens to run the speculative verify step."""
+        if not self.outcome.after.invocation:
+            self.outcome.after = self.outcome.before
+        deadline = self.clock.now() + self.want.generate_timeout
+        while True:
+            answer = self._await(self.server.ask(), max(deadline - self.clock.now(), 0.0))
+            if answer is None:
+                raise self._failure("generation_failed", "the engine accepted a request and gave no answer in "
+                                    f"{self.want.generate_timeout:.0f} s", "the scheduler hangs: read its log, then restart")  # fmt: skip
+            if not answer.error:
+                break
+            if not answer.retry or self.clock.now() > deadline:
+                raise self._failure("generation_failed", f"the proving request failed: {answer.error}",
+                                    "a 401 or 403 means a missing or wrong API key; else read the log tail", status=answer.status)  # fmt: skip
+            self.clock.sleep(LOAD_POLL)
+        if answer.tokens < self.want.min_tokens:
+            raise self._failure("generation_failed", f"the answer has {answer.tokens} tokens, {self.want.min_tokens} were asked",
+                                "the engine ends generations early: check the model and its chat template")  # fmt: skip
+        self.answer = answer
+        self.outcome.ready.update(seconds=round(answer.seconds, 3), http_status=answer.status,
+                                  completion_tokens=answer.tokens, weight_version=answer.weight_version)  # fmt: skip
+        self.detail = f"{answer.tokens} tokens in {answer.seconds:.2f} s"
+
+    def _verify(self) -> None:
+        """The answer came from this invocation, and this invocation runs what was asked."""
+        self._still_this_invocation()
+        listener = self.server.listener()
+        if listener is None:
+            raise self._failure("crashed", "the port closed right after the generation", "read the log tail of this invocation")
+        self._require_own(listener)
+        info = self.outcome.info = dict(self.server.info())
+        self._require_configuration(info)
+        history = self._history()
+        tokens, usual = info.get("max_total_num_tokens"), history.get("max_total_num_tokens")
+        if isinstance(tokens, int) and isinstance(usual, int) and tokens < usual * (1 - CAPACITY_DROP):
+            self.outcome.warnings.append(
+                f"the KV pool holds {tokens} tokens, {usual} at the last good start: another process held VRAM while this one loaded"
+            )
+        elif isinstance(tokens, int):
+            history["max_total_num_tokens"] = tokens
+        if "load_seconds" in self.outcome.ready:
+            history["load_seconds"] = self.outcome.ready["load_seconds"]
+        gpus = self._read_gpus()
+        self.outcome.vram_after = [gpu.used_mib for gpu in gpus]
+        self.record["started"] = {
+            "invocation": self.outcome.after.invocation, "definition": self.service.definition(),
+            "config_id": self.want.config_id, "proof": "ready",
+        }  # fmt: skip
+        self.save(self.record)
+        self.detail = f"configuration {self.want.config_id or 'as asked'} answered from pid {listener.pid}"
+
+    # -- what the phases ask -----------------------------------------------------------------------------------------
+
+    def _require_configuration(self, info: Mapping[str, Any]) -> None:
+        wrong = {key: {"asked": want, "loaded": info.get(key)} for key, want in self.want.expect.items() if info.get(key) != want}
+        if self.want.config_id and self.answer.weight_version != self.want.config_id:
+            wrong["weight_version"] = {"asked": self.want.config_id, "loaded": self.answer.weight_version}
+        if self.want.expect.get("speculative_algorithm") and not self.answer.verify_steps:
+            wrong["spec_verify_ct"] = {"asked": "at least 1", "loaded": self.answer.verify_steps}
+        if wrong:
+            said = ", ".join(f"{key} is {both['loaded']!r} instead of {both['asked']!r}" for key, both in wrong.items())
+            raise self._failure("config_mismatch", f"the engine that answered does not run what was asked: {said}",
+                                "check drop-ins, wrappers and the dialect: something between the unit and the engine changed it",
+                                mismatch=wrong)  # fmt: skip
+
+    def _still_this_invocation(self) -> None:
+        """Fail as soon as it is certain that this invocation will not become ready."""
+        state = self.service.state()
+        mine = self.outcome.after
+        gone = state.stopped or state.sub == "auto-restart" or state.invocation != mine.invocation or state.restarts > mine.restarts
+        if gone or self.clock.now() - self.log_read_at >= LOG_POLL:
+            self.log_read_at = self.clock.now()
+            lines = self.service.log(mine)
+            fresh, self.log_seen = lines[self.log_seen :], len(lines)
+            for line in fresh:
+                found = fatal(line)
+                if found:
+                    raise self._dead(found[0], line.strip(), found[1], state)
+        if gone:
+            looping = state.sub == "auto-restart" or state.invocation != mine.invocation
+            raise self._dead("crash_loop" if looping else "crashed", f"the unit is {state.active}/{state.sub}, result "
+                             f"{state.result}, exit {state.exit_status or 'unknown'}", "read the log tail of this invocation", state)  # fmt: skip
+
+    def _dead(self, cause: str, seen: str, hint: str, state: UnitState) -> Failure:
+        if state.sub == "auto-restart" or state.invocation != self.outcome.after.invocation:
+            self.service.stop()  # ours, and it would try again all night
+        baseline = self.record.get("baseline_mib") or []
+        if cause == "out_of_memory" and baseline:
+            idle = max(baseline) <= self.want.idle_mib
+            hint = f"{hint}; VRAM in use at the moment of start: {baseline} MiB" + (
+                "" if idle else ". Free that first: a lower mem-fraction would only hide it"
+            )
+        return self._failure(cause, f"{self.service.name}: {seen}", hint, result=state.result, exit_status=state.exit_status,
+                             vram_at_start_mib=baseline)  # fmt: skip
+
+    def _require_own(self, listener: Holder) -> None:
+        if listener.pid in self.service.pids():
+            return
+        cause = "old_instance" if listener.pid in self.own_pids else "port_in_use"
+        raise self._failure(cause, f"the port belongs to {listener}, not to the invocation that was started",
+                            "end that process or give the unit another port", listener=str(listener))  # fmt: skip
+
+    def _refuse_foreign_listener(self) -> None:
+        listener = self.server.listener()
+        if listener and listener.pid not in self.own_pids:
+            raise self._failure("port_in_use", f"the port belongs to {listener}, which is not {self.service.name}'s process",
+                                "end that process or give the unit another port; nothing was stopped", listener=str(listener))  # fmt: skip
+
+    def _look_at_gpus(self) -> None:
+        """Tell the unit's own memory from others', and refuse another tenant before anything is stopped."""
+        gpus = self._read_gpus()
+        self.outcome.vram_before = [gpu.used_mib for gpu in gpus]
+        for gpu in gpus:
+            self.foreign[gpu.index] = {holder.pid for holder in gpu.holders} - self.own_pids
+            own = sum(holder.mib or 0 for holder in gpu.holders if holder.pid in self.own_pids)
+            attributable = all(holder.mib is not None and holder.visible for holder in gpu.holders)
+            self.foreign_mib[gpu.index] = max(gpu.used_mib - own, 0) if attributable else 0
+        if self.want.state != "probed":
+            self._refuse_foreign(gpus)
+
+    def _refuse_foreign(self, gpus: Sequence[Gpu]) -> None:
+        strangers = [
+            (gpu, holder)
+            for gpu in gpus
+            for holder in gpu.holders
+            if holder.visible and holder.pid not in self.own_pids and (holder.mib or 0) > self.want.idle_mib
+        ]
+        if strangers:
+            said = "; ".join(f"GPU {gpu.index}: {holder} holds {holder.mib} MiB" for gpu, holder in strangers)
+            raise self._failure("foreign_vram", f"another process holds this unit's GPUs: {said}",
+                                "end it, or give the unit other GPUs; nothing foreign was touched",
+                                holders=[{"gpu": gpu.index, "pid": h.pid, "name": h.name, "mib": h.mib} for gpu, h in strangers])  # fmt: skip
+
+    def _free(self, gpu: Gpu) -> bool:
+        newcomers = {holder.pid for holder in gpu.holders if not holder.graphics} - self.foreign.get(gpu.index, set())
+        limit = max(self.want.idle_mib, min(self.foreign_mib.get(gpu.index, 0), 2 * self.want.idle_mib) + self.want.idle_mib // 4)
+        return gpu.used_mib <= limit and not newcomers
+
+    def _not_released(self, gpus: Sequence[Gpu], held: Mapping[int, int], listener: Holder | None) -> Failure:
+        if listener:
+            cause = "old_instance" if listener.pid in self.own_pids else "port_in_use"
+            return self._failure(cause, f"the port is still held by {listener}", "end that process", listener=str(listener))
+        names = sorted({f"{holder}" for gpu in gpus if gpu.index in held for holder in gpu.holders})
+        who = ", ".join(names) if names else "no process that can be seen from here (another pid namespace or user, or a driver leak)"
+        said = ", ".join(f"GPU {index}: {mib} MiB" for index, mib in held.items())
+        return self._failure("vram_not_released", f"VRAM is still held {self.want.release_timeout:.0f} s after the stop: {said}; by {who}",
+                             "nothing was started; find the holder (fuser -v /dev/nvidia*), or reset or reboot if there is none",
+                             held_mib=dict(held), holders=names)  # fmt: skip
+
+    def _read_gpus(self) -> list[Gpu]:
+        try:
+            return self.gpus.read()
+        except GpuError as error:
+            raise self._failure("no_gpu", str(error), error.remedy) from error
+
+    def _await(self, request: Request, seconds: float) -> Generation | None:
+        """The answer, or None once `seconds` are over; fails at once if the instance that was asked dies meanwhile."""
+        deadline = self.clock.now() + seconds
+        while True:
+            answer = request.result()
+            if answer is not None or self.clock.now() >= deadline:
+                return answer
+            if self.phase == "generate":
+                self._still_this_invocation()
+            self.clock.sleep(GATE_POLL)
+
+    def _history(self) -> dict[str, Any]:
+        return self.record.setdefault("history", {}).setdefault(self.want.config_id, {})
+
+    def _failure(self, cause: str, message: str, remedy: str, **evidence: Any) -> Failure:
+        return Failure(self.phase, cause, message, remedy, **evidence)
+
+    @contextlib.contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        self.phase, self.detail, began = name, "", self.clock.now()
+        self.tell(name)
+        try:
+            yield
+        except Failure as failure:
+            self.detail = failure.message
+            raise
+        finally:
+            seconds = round(self.clock.now() - began, 3)
+            self.outcome.phases.append({"name": name, "seconds": seconds, "detail": self.detail})

@@ -1,0 +1,258 @@
+"""systemd and supervisord behind one small interface: state, stop, start, pids, definition and log of one unit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .lifecycle import UnitState
+
+_SHOWN = (
+    "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "MainPID", "NRestarts", "ExecMainCode", "ExecMainStatus",
+    "ControlGroup", "FragmentPath", "DropInPaths", "EnvironmentFiles",
+)  # fmt: skip
+_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)\w*=", re.IGNORECASE)
+
+
+class ServiceError(Exception):
+    """The manager itself failed; the message says which command and what it answered."""
+
+
+class Systemd:
+    """One systemd unit, through systemctl, journalctl and its control group."""
+
+    def __init__(self, unit: str) -> None:
+        self.name = unit if "." in unit else f"{unit}.service"
+        self._log = _Journal()
+
+    def state(self) -> UnitState:
+        shown = self._show()
+        code, status = shown.get("ExecMainCode", "0"), shown.get("ExecMainStatus", "0")
+        died = {"1": f"status {status}", "2": f"signal {status}", "3": f"signal {status} (core dumped)"}
+        return UnitState(
+            exists=shown.get("LoadState") not in ("not-found", "bad-setting", "error"),
+            masked=shown.get("LoadState") == "masked",
+            active=shown.get("ActiveState", "inactive"), sub=shown.get("SubState", "dead"), result=shown.get("Result", "success"),
+            invocation=shown.get("InvocationID", ""), main_pid=int(shown.get("MainPID") or 0),
+            restarts=int(shown.get("NRestarts") or 0), exit_status=died.get(code, ""),
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        _command(["systemctl", "stop", "--no-block", self.name])
+
+    def start(self) -> None:
+        """Never a restart: daemon-reload, forget earlier failures, start."""
+        _command(["systemctl", "daemon-reload"])
+        subprocess.run(["systemctl", "reset-failed", self.name], capture_output=True, check=False)
+        _command(["systemctl", "start", "--no-block", self.name])
+
+    def pids(self) -> set[int]:
+        group = self._show().get("ControlGroup", "")
+        return _group_pids(group) if group else set()
+
+    def kill_remaining(self) -> None:
+        """End what the manager left in the unit's own control group."""
+        _command(["systemctl", "kill", "--kill-who=all", "--signal=SIGKILL", self.name])
+
+    def definition(self) -> str:
+        """What a start would use: unit, drop-ins and environment files, without comments, with secrets as digests."""
+        shown = self._show()
+        paths = [shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()]
+        paths += re.findall(r"(\S+) \(ignore_errors=\w+\)", shown.get("EnvironmentFiles", ""))
+        return _definition(path for path in paths if path)
+
+    def log(self, state: UnitState) -> list[str]:
+        return self._log.lines(state.invocation)
+
+    def _show(self) -> dict[str, str]:
+        text = _command(["systemctl", "show", self.name, f"--property={','.join(_SHOWN)}"])
+        shown: dict[str, str] = {}
+        for line in text.splitlines():
+            key, _, value = line.partition("=")
+            shown[key] = f"{shown[key]} {value}" if key in shown else value
+        return shown
+
+
+class _Journal:
+    """The lines of one invocation, read on from where the last look ended."""
+
+    def __init__(self) -> None:
+        self._invocation, self._cursor = "", ""
+        self._lines: list[str] = []
+
+    def lines(self, invocation: str) -> list[str]:
+        if invocation != self._invocation:
+            self._invocation, self._cursor, self._lines = invocation, "", []
+        if not invocation:
+            return []
+        since = [f"--after-cursor={self._cursor}"] if self._cursor else []
+        text = _command(["journalctl", "--quiet", "--no-pager", "--output=cat", "--all", "--show-cursor", *since,
+                         f"_SYSTEMD_INVOCATION_ID={invocation}", "+", f"INVOCATION_ID={invocation}"])  # fmt: skip
+        for line in text.splitlines():
+            if line.startswith("-- cursor: "):
+                self._cursor = line[len("-- cursor: ") :]
+            else:
+                self._lines.append(line)
+        return self._lines
+
+
+class Supervisor:
+    """One supervisord program, for hosts whose PID 1 is not systemd. An invocation is the start time and the pid."""
+
+    def __init__(self, program: str, config: str, socket: str) -> None:
+        self.name, self._config, self._socket = program, config, socket
+        self._log_start: dict[str, int] = {}
+
+    def state(self) -> UnitState:
+        found = self._info()
+        if found is None:
+            return UnitState(exists=os.path.exists(self._program_file()))
+        name = found["statename"]
+        active = {
+            "RUNNING": "active", "STARTING": "activating", "BACKOFF": "activating", "STOPPING": "deactivating", "FATAL": "failed",
+            "EXITED": "failed", "STOPPED": "inactive",
+        }.get(name, "inactive")  # fmt: skip
+        clean = name in ("STOPPED", "RUNNING", "STARTING", "STOPPING")
+        pid = int(found["pid"])
+        return UnitState(
+            active=active, sub="auto-restart" if name == "BACKOFF" else name.lower(), result="success" if clean else "exit-code",
+            invocation=f"{found['start']}-{pid}" if pid else f"{found['start']}-ended", main_pid=pid,
+            exit_status=f"status {found['exitstatus']}" if name in ("EXITED", "FATAL", "BACKOFF") else "",
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        found = self._info()
+        if found and found["statename"] in ("RUNNING", "STARTING", "BACKOFF"):
+            with self._server() as server:
+                server.supervisor.stopProcess(self.name, False)
+
+    def start(self) -> None:
+        with self._server() as server:
+            _, changed, _ = server.supervisor.reloadConfig()[0]
+            if self.name in changed:
+                server.supervisor.removeProcessGroup(self.name)
+            if self._info() is None:
+                server.supervisor.addProcessGroup(self.name)
+            path = self._log_file()
+            size = os.path.getsize(path) if os.path.exists(path) else 0
+            server.supervisor.startProcess(self.name, False)
+        self._log_start["next"] = size
+
+    def pids(self) -> set[int]:
+        """Every process that carries supervisord's own mark, also one whose parent has gone."""
+        marks = {f"SUPERVISOR_PROCESS_NAME={self.name}", f"SUPERVISOR_SERVER_URL=unix://{self._socket}"}
+        found = set()
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                environment = set((entry / "environ").read_bytes().decode(errors="replace").split("\0"))
+            except OSError:
+                continue
+            if marks <= environment and not _zombie(int(entry.name)):
+                found.add(int(entry.name))
+        return found
+
+    def kill_remaining(self) -> None:
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def definition(self) -> str:
+        return _definition([self._program_file()])
+
+    def log(self, state: UnitState) -> list[str]:
+        """The program's log file from where this instance's start began to write."""
+        try:
+            with open(self._log_file(), "rb") as file:
+                file.seek(self._log_start.get("next", 0))
+                return file.read().decode(errors="replace").splitlines()
+        except OSError:
+            return []
+
+    def _program_file(self) -> str:
+        return os.path.join(os.path.dirname(self._config), "conf.d", f"{self.name}.conf")
+
+    def _log_file(self) -> str:
+        return os.path.join(os.path.dirname(self._config), "log", f"{self.name}.log")
+
+    def _info(self) -> Any:
+        import xmlrpc.client
+
+        try:
+            with self._server() as server:
+                return server.supervisor.getProcessInfo(self.name)
+        except xmlrpc.client.Fault as fault:
+            if "BAD_NAME" in str(fault):
+                return None
+            raise ServiceError(f"supervisord refused a question about {self.name}: {fault}") from fault
+
+    @contextlib.contextmanager
+    def _server(self) -> Iterator[Any]:
+        import xmlrpc.client
+
+        try:
+            from supervisor.xmlrpc import SupervisorTransport
+        except ImportError as error:
+            raise ServiceError("Python package supervisor is missing: run the role gpu_host, it installs the toolkit's venv") from error
+        server = xmlrpc.client.ServerProxy("http://localhost", transport=SupervisorTransport(None, None, f"unix://{self._socket}"))
+        try:
+            yield server
+        except OSError as error:
+            raise ServiceError(f"supervisord does not answer on {self._socket}: {error}; run the role ddtree_server, it starts it") from error
+
+
+def _definition(paths: Any) -> str:
+    """The files' meaningful lines; a value whose name looks like a secret becomes a digest, so that a new key is a change."""
+    import hashlib
+
+    lines = []
+    for path in paths:
+        try:
+            text = Path(path).read_text(errors="replace")
+        except OSError as error:
+            lines.append(f"# {path}: {error.strerror}")
+            continue
+        for line in text.splitlines():
+            if not line.strip() or line.lstrip().startswith(("#", ";")):
+                continue
+            if _SECRET_NAME.search(line):
+                line = f"{line.partition('=')[0]}=sha256:{hashlib.sha256(line.encode()).hexdigest()[:12]}"
+            lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
+def _group_pids(group: str) -> set[int]:
+    """Processes of a control group and the groups below it, on cgroup v2, v1 and hybrid hosts."""
+    pids: set[int] = set()
+    for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"):
+        base = Path(root + group)
+        for procs in [base / "cgroup.procs", *base.rglob("cgroup.procs")] if base.is_dir() else []:
+            try:
+                pids |= {int(pid) for pid in procs.read_text().split()}
+            except OSError:
+                continue  # the group went away while we looked
+    return {pid for pid in pids if not _zombie(pid)}
+
+
+def _zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def _command(argv: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(list(argv), capture_output=True, text=True, errors="replace", timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ServiceError(f"{argv[0]} cannot be run: {error}") from error
+    if done.returncode:
+        raise ServiceError(f"{' '.join(argv[:3])} answered {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
