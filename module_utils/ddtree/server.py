@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -140,9 +141,17 @@ def _owner(inodes: set[str]) -> Holder | None:
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
-        try:
-            if any(os.readlink(fd) in sockets for fd in (entry / "fd").iterdir()):
-                return process(int(entry.name))
-        except OSError:
-            continue
+        if sockets & _links(entry / "fd"):
+            return process(int(entry.name))
     return Holder(0, visible=False)
+
+
+def _links(folder: Path) -> set[str]:
+    links = set()
+    try:
+        for one in folder.iterdir():
+            with contextlib.suppress(OSError):  # closed while we looked
+                links.add(os.readlink(one))
+    except OSError:
+        pass  # gone, or another user's
+    return links

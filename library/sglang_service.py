@@ -1,0 +1,362 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sglang_service
+short_description: Start, restart or stop an SGLang unit without a race
+description:
+  - Stops the unit, waits until it has no process left, every one of its GPUs is free on two looks in a row and the port is nobody's,
+    starts it, and reports ready only when the invocation that it started gave a real generation with the configuration asked for.
+  - It never calls a restart, and kills nothing outside its own unit.
+  - The phases are inspect, drain, stop, release, start, load, generate and verify; each is timed in the result.
+options:
+  name:
+    description: The systemd unit or the supervisord program.
+    type: str
+    required: true
+  state:
+    description:
+      - V(started) restarts only if what runs is not what is asked.
+      - V(restarted) always stops and starts.
+      - V(stopped) stops and waits until VRAM and port are free.
+      - V(probed) looks only.
+    type: str
+    choices: [started, restarted, stopped, probed]
+    default: started
+  manager:
+    description: Who runs the unit.
+    type: str
+    choices: [systemd, supervisor]
+    default: systemd
+  supervisor_config:
+    description: The supervisord configuration file; programs are in C(conf.d/) and logs in C(log/) beside it.
+    type: path
+  supervisor_socket:
+    description: The unix socket on which supervisord answers.
+    type: path
+  host:
+    description: The address that the server binds.
+    type: str
+    default: 127.0.0.1
+  port:
+    description: The port that the server binds.
+    type: int
+    default: 30000
+  api_key:
+    description: Sent with every request. Never shown.
+    type: str
+  admin_api_key:
+    description: Sent when there is no O(api_key). Never shown.
+    type: str
+  config_id:
+    description: The configuration asked for, as the answer must carry it in its weight version; empty to accept any.
+    type: str
+    default: ''
+  expect:
+    description: Fields of server_info with the values that prove the configuration.
+    type: dict
+    default: {}
+  gpus:
+    description: Indices or UUIDs of the GPUs that the unit uses; empty means all of the host.
+    type: list
+    elements: str
+    default: []
+  state_dir:
+    description: Folder for the lock and for what is remembered between runs.
+    type: path
+    default: /var/lib/ddtree-ops
+  idle_mib:
+    description: MiB in use below which a GPU counts as free. What others held before does not count against it up to twice this.
+    type: int
+    default: 1024
+  min_tokens:
+    description: Tokens that the proving generation must have.
+    type: int
+    default: 32
+  drain_timeout:
+    description: Seconds that requests in flight get before the stop.
+    type: float
+    default: 30
+  stop_timeout:
+    description: Seconds until a unit that still has processes is given up.
+    type: float
+    default: 240
+  release_timeout:
+    description: Seconds until VRAM or port that are still held are given up.
+    type: float
+    default: 120
+  ready_timeout:
+    description: Seconds that loading may take; twice the last load of this configuration if that is more.
+    type: float
+    default: 900
+  generate_timeout:
+    description: Seconds that the proving generation may take.
+    type: float
+    default: 120
+attributes:
+  check_mode:
+    description: Says whether and why it would restart.
+    support: full
+  diff_mode:
+    description: Shows the unit's definition at the last start against the one now.
+    support: full
+requirements: [requests, nvidia-ml-py]
+author: [ddtree-ops (@ddtree-ops)]
+"""
+
+EXAMPLES = r"""
+- name: Restart the engine and wait until it generates
+  sglang_service:
+    name: ddtree
+    state: restarted
+    config_id: 5f1c0a9be234
+
+- name: Start the engine if it does not run this configuration yet
+  sglang_service:
+    name: ddtree
+    config_id: 5f1c0a9be234
+    expect: {speculative_algorithm: DDTREE, speculative_draft_window_size: 2048}
+
+- name: Look only
+  sglang_service:
+    name: ddtree
+    state: probed
+"""
+
+RETURN = r"""
+reason:
+  description: Why the unit was, or would be, taken down; empty if it was left alone.
+  returned: success
+  type: str
+phases:
+  description: Each phase with its seconds and what was seen.
+  returned: always
+  type: list
+  elements: dict
+  sample: [{name: stop, seconds: 5.1, detail: exited by itself}]
+invocation:
+  description: Identity of the instance before and after.
+  returned: success
+  type: dict
+  sample: {before: 3f0c, after: 9b1d}
+pid:
+  description: Main process before and after.
+  returned: success
+  type: dict
+vram_mib:
+  description: MiB in use per GPU of the unit, before and after.
+  returned: success
+  type: dict
+ready:
+  description: The proving generation.
+  returned: when it generated
+  type: dict
+  sample: {load_seconds: 361.2, seconds: 0.31, http_status: 200, completion_tokens: 32, weight_version: 5f1c0a9be234}
+server_info:
+  description: What the engine says of itself, without secrets.
+  returned: when it generated
+  type: dict
+active:
+  description: State of the unit in the manager's words.
+  returned: success
+  type: str
+cut_off_requests:
+  description: Requests that still ran when the drain time was over.
+  returned: success
+  type: int
+killed:
+  description: Whether the stop ended in SIGKILL.
+  returned: success
+  type: bool
+phase:
+  description: The phase that failed.
+  returned: failure
+  type: str
+cause:
+  description: One word of a closed list.
+  returned: failure
+  type: str
+remedy:
+  description: What to do.
+  returned: failure
+  type: str
+evidence:
+  description: Pids, MiB and states that show the cause.
+  returned: failure
+  type: dict
+log_tail:
+  description: The last lines of this invocation, without secrets.
+  returned: failure
+  type: list
+  elements: str
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+import time
+import traceback
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible.module_utils.ddtree.gpus import Nvml
+from ansible.module_utils.ddtree.lifecycle import Failure, Lifecycle, UnitState, Want
+from ansible.module_utils.ddtree.logs import redact
+from ansible.module_utils.ddtree.server import Sglang
+from ansible.module_utils.ddtree.services import ServiceError, Supervisor, Systemd
+
+LOG_TAIL = 40
+
+ARGUMENT_SPEC = {
+    "name": {"type": "str", "required": True},
+    "state": {"type": "str", "default": "started", "choices": ["started", "restarted", "stopped", "probed"]},
+    "manager": {"type": "str", "default": "systemd", "choices": ["systemd", "supervisor"]},
+    "supervisor_config": {"type": "path"},
+    "supervisor_socket": {"type": "path"},
+    "host": {"type": "str", "default": "127.0.0.1"},
+    "port": {"type": "int", "default": 30000},
+    "api_key": {"type": "str", "no_log": True},
+    "admin_api_key": {"type": "str", "no_log": True},
+    "config_id": {"type": "str", "default": ""},
+    "expect": {"type": "dict", "default": {}},
+    "gpus": {"type": "list", "elements": "str", "default": []},
+    "state_dir": {"type": "path", "default": "/var/lib/ddtree-ops"},
+    "idle_mib": {"type": "int", "default": 1024},
+    "min_tokens": {"type": "int", "default": 32},
+    "drain_timeout": {"type": "float", "default": 30},
+    "stop_timeout": {"type": "float", "default": 240},
+    "release_timeout": {"type": "float", "default": 120},
+    "ready_timeout": {"type": "float", "default": 900},
+    "generate_timeout": {"type": "float", "default": 120},
+}
+_WANTED = (
+    "state", "config_id", "expect", "min_tokens", "idle_mib",
+    "drain_timeout", "stop_timeout", "release_timeout", "ready_timeout", "generate_timeout",
+)  # fmt: skip
+
+
+class Clock:
+    """The machine's own time."""
+
+    now = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+
+
+class Record:
+    """What is remembered between runs, and the lock that keeps a second run out."""
+
+    def __init__(self, folder: str, unit: str) -> None:
+        self._path = os.path.join(folder, f"{unit}.json")
+        self._lock = os.path.join(folder, f"{unit}.lock")
+        self._folder = folder
+
+    def load(self) -> dict:
+        try:
+            with open(self._path) as file:
+                return dict(json.load(file))
+        except (OSError, ValueError):
+            return {}
+
+    def save(self, record: dict) -> None:
+        handle, temporary = tempfile.mkstemp(dir=self._folder, prefix=".record-")
+        with os.fdopen(handle, "w") as file:
+            json.dump(record, file, indent=1)
+        os.replace(temporary, self._path)
+
+    @contextlib.contextmanager
+    def locked(self, module: AnsibleModule):
+        os.makedirs(self._folder, mode=0o755, exist_ok=True)
+        with open(self._lock, "a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                holder = file.read().strip() or "another run"
+                module.fail_json(
+                    msg=f"{module.params['name']} is being worked on by {holder}", phase="inspect", cause="busy", phases=[],
+                    remedy="wait for that run, or end it", evidence={"holder": holder}, log_tail=[],
+                )  # fmt: skip
+            file.truncate(0)
+            file.write(f"pid {os.getpid()} since {time.strftime('%Y-%m-%dT%H:%M:%S%z')}")
+            file.flush()
+            yield
+
+
+def ports(module: AnsibleModule):
+    """The real unit, GPUs and server."""
+    asked = module.params
+    if asked["manager"] == "supervisor":
+        service = Supervisor(asked["name"], asked["supervisor_config"], asked["supervisor_socket"])
+    else:
+        service = Systemd(asked["name"])
+    server = Sglang(asked["host"], asked["port"], asked["api_key"] or "", asked["admin_api_key"] or "",
+                    tokens=asked["min_tokens"], timeout=asked["generate_timeout"])  # fmt: skip
+    return service, Nvml(asked["gpus"]), server
+
+
+def diff(life: Lifecycle, record: dict) -> dict:
+    """The unit's definition at its last start against the one now."""
+    before = (record.get("started") or {}).get("definition", "")
+    try:
+        after = life.service.definition()
+    except ServiceError:
+        after = ""
+    return {"before": before + "\n", "after": after + "\n", "before_header": "running", "after_header": "asked"}
+
+
+def result(life: Lifecycle, before_record: dict) -> dict:
+    done = life.outcome
+    return {
+        "changed": done.changed, "reason": done.reason, "phases": done.phases, "warnings": done.warnings,
+        "invocation": {"before": done.before.invocation, "after": done.after.invocation},
+        "pid": {"before": done.before.main_pid, "after": done.after.main_pid},
+        "vram_mib": {"before": done.vram_before, "after": done.vram_after},
+        "active": (done.after if done.after != UnitState() else done.before).active,
+        "ready": done.ready, "server_info": done.info, "cut_off_requests": done.cut_off_requests, "killed": done.killed,
+        "diff": diff(life, before_record),
+    }  # fmt: skip
+
+
+def log_tail(life: Lifecycle, secrets: list) -> list:
+    state = life.outcome.after if life.outcome.after.invocation else life.outcome.before
+    try:
+        return [redact(line, secrets) for line in life.service.log(state)[-LOG_TAIL:]]
+    except ServiceError:
+        return []
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec=ARGUMENT_SPEC, supports_check_mode=True,
+        required_if=[("manager", "supervisor", ("supervisor_config", "supervisor_socket"))],
+    )  # fmt: skip
+    try:
+        import requests  # noqa: F401  the server port needs it; say so before anything is stopped
+    except ImportError:
+        module.fail_json(msg=missing_required_lib("requests"), exception=traceback.format_exc())
+    secrets = [value for value in (module.params["api_key"], module.params["admin_api_key"]) if value]
+    want = Want(check=module.check_mode, **{key: module.params[key] for key in _WANTED})
+    store = Record(module.params["state_dir"], module.params["name"])
+    with store.locked(module):
+        record = store.load()
+        before = json.loads(json.dumps(record))
+        life = Lifecycle(*ports(module), Clock(), want, record, save=store.save)
+        try:
+            life.run()
+        except Failure as failure:
+            said = failure.as_dict()
+            said["evidence"] = json.loads(redact(json.dumps(said["evidence"], default=str), secrets))
+            module.fail_json(msg=redact(f"{failure.message}. {failure.remedy}", secrets), phases=life.outcome.phases,
+                             changed=life.outcome.changed, log_tail=log_tail(life, secrets),
+                             **{key: said[key] for key in ("phase", "cause", "remedy", "evidence")})  # fmt: skip
+        except ServiceError as error:
+            module.fail_json(msg=redact(str(error), secrets), phase=life.phase, cause="invalid_config", phases=life.outcome.phases,
+                             changed=life.outcome.changed, remedy="the service manager must answer", evidence={},
+                             log_tail=log_tail(life, secrets))  # fmt: skip
+        module.exit_json(**result(life, before))
+
+
+if __name__ == "__main__":
+    main()
