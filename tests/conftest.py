@@ -8,5 +8,5 @@ from pathlib import Path
 import ansible.module_utils
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "module_utils"))
+sys.path[:0] = [str(ROOT / "module_utils"), str(ROOT / "tests" / "unit")]
 ansible.module_utils.__path__.append(str(ROOT / "module_utils"))

@@ -382,6 +382,7 @@ class Lifecycle:
             self.outcome.after = self.outcome.before
         deadline = self.clock.now() + self.want.generate_timeout
         while True:
+            self._still_this_invocation()
             answer = self._await(self.server.ask(), max(deadline - self.clock.now(), 0.0))
             if answer is None:
                 raise self._failure("generation_failed", "the engine accepted a request and gave no answer in "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -107,7 +109,8 @@ class Supervisor:
 
     def __init__(self, program: str, config: str, socket: str) -> None:
         self.name, self._config, self._socket = program, config, socket
-        self._log_start: dict[str, int] = {}
+        self._last_seen: tuple[int, str] = (0, "")
+        self._stop_asked = 0.0
 
     def state(self) -> UnitState:
         found = self._info()
@@ -119,14 +122,30 @@ class Supervisor:
             "EXITED": "failed", "STOPPED": "inactive",
         }.get(name, "inactive")  # fmt: skip
         clean = name in ("STOPPED", "RUNNING", "STARTING", "STOPPING")
-        pid = int(found["pid"])
         return UnitState(
-            active=active, sub="auto-restart" if name == "BACKOFF" else name.lower(), result="success" if clean else "exit-code",
-            invocation=f"{found['start']}-{pid}" if pid else f"{found['start']}-ended", main_pid=pid,
+            active=active, sub="auto-restart" if name == "BACKOFF" else name.lower(),
+            result="timeout" if self._was_killed(found) else "success" if clean else "exit-code",
+            invocation=self._invocation(found), main_pid=int(found["pid"]),
             exit_status=f"status {found['exitstatus']}" if name in ("EXITED", "FATAL", "BACKOFF") else "",
         )  # fmt: skip
 
+    def _invocation(self, found: Any) -> str:
+        """Start time and pid; supervisord forgets the pid of an ended instance, so the last one seen is kept."""
+        if found["pid"]:
+            self._last_seen = (found["start"], f"{found['start']}-{found['pid']}")
+        seen, invocation = self._last_seen
+        return invocation if seen == found["start"] else f"{found['start']}-ended"
+
+    def _was_killed(self, found: Any) -> bool:
+        """supervisord sends SIGKILL once stopwaitsecs are over."""
+        if found["statename"] != "STOPPED" or not self._stop_asked:
+            return False
+        with self._server() as server:
+            config = next(one for one in server.supervisor.getAllConfigInfo() if one["name"] == self.name)
+        return bool(found["stop"] - self._stop_asked >= config["stopwaitsecs"])
+
     def stop(self) -> None:
+        self._stop_asked = time.time()
         found = self._info()
         if found and found["statename"] in ("RUNNING", "STARTING", "BACKOFF"):
             with self._server() as server:
@@ -139,10 +158,9 @@ class Supervisor:
                 server.supervisor.removeProcessGroup(self.name)
             if self._info() is None:
                 server.supervisor.addProcessGroup(self.name)
-            path = self._log_file()
-            size = os.path.getsize(path) if os.path.exists(path) else 0
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(self._log_file(), f"{self._log_file()}.1")  # the log then holds this instance only
             server.supervisor.startProcess(self.name, False)
-        self._log_start["next"] = size
 
     def pids(self) -> set[int]:
         """Every process that carries supervisord's own mark, also one whose parent has gone."""
@@ -168,11 +186,9 @@ class Supervisor:
         return _definition([self._program_file()])
 
     def log(self, state: UnitState) -> list[str]:
-        """The program's log file from where this instance's start began to write."""
+        """The program's log file: each start begins a new one."""
         try:
-            with open(self._log_file(), "rb") as file:
-                file.seek(self._log_start.get("next", 0))
-                return file.read().decode(errors="replace").splitlines()
+            return Path(self._log_file()).read_text(errors="replace").splitlines()
         except OSError:
             return []
 
@@ -210,8 +226,6 @@ class Supervisor:
 
 def _definition(paths: Any) -> str:
     """The files' meaningful lines; a value whose name looks like a secret becomes a digest, so that a new key is a change."""
-    import hashlib
-
     lines = []
     for path in paths:
         try:
