@@ -1,0 +1,111 @@
+"""Arguments and environment written so that systemd and supervisord read back exactly what was meant.
+
+systemd: words, quotes, C escapes, `%` specifiers, `$` variables, `;` between commands, comment lines in a continuation.
+supervisord: `%(x)s` expansions, inline comments after a blank, then shlex. A value that a reader cannot give back is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./:=,@+-]+")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class QuoteError(ValueError):
+    """A value that no quoting carries through; the message is one sentence and never shows a secret's value."""
+
+
+def systemd_exec(argv: Sequence[str], secret_flags: Mapping[str, str] | None = None) -> str:
+    """The value of ExecStart=: one argument a line. `secret_flags` maps a flag to the variable that systemd puts in.
+
+    Raises QuoteError for a program that is no absolute path and for control characters.
+    """
+    if not argv:
+        raise QuoteError("the command is empty")
+    program = str(argv[0])
+    if not program.startswith("/") or "$" in program:
+        raise QuoteError(f"the program {program!r} is no absolute path without '$', which systemd asks for")
+    words = [systemd_word(str(one)) for one in argv]
+    for flag, variable in (secret_flags or {}).items():
+        words += [systemd_word(flag), f"${{{_variable(variable)}}}"]
+    return " \\\n  ".join(words)
+
+
+def systemd_word(text: str) -> str:
+    """One argument of a unit file's command line. Raises QuoteError for control characters."""
+    _readable(text, "an argument")
+    if _PLAIN.fullmatch(text):
+        return text
+    return (
+        '"'
+        + text.replace("\\", "\\\\")
+        .replace('"', '\\"')
+        .replace("%", "%%")
+        .replace("$", "$$")
+        .replace("\t", "\\t")
+        + '"'
+    )
+
+
+def env_line(name: str, value: str) -> str:
+    """One line of an EnvironmentFile. Raises QuoteError for a name or value that it cannot hold."""
+    _readable(value, f"the value of {_variable(name)}")
+    return f'{name}="' + re.sub(r'(["\\`$])', r"\\\1", value) + '"'
+
+
+def supervisor_command(argv: Sequence[str], secret_flags: Mapping[str, str] | None = None) -> str:
+    """The value of command=. With `secret_flags` a shell puts the variables in and replaces itself by the program."""
+    if not argv:
+        raise QuoteError("the command is empty")
+    words = [str(one) for one in argv]
+    if secret_flags:
+        tail = " ".join(
+            f'{shlex.quote(flag)} "${_variable(variable)}"' for flag, variable in secret_flags.items()
+        )
+        words = ["/bin/sh", "-c", f'exec "$@" {tail}', "sh", *words]
+    return " ".join(_supervisor_word(one) for one in words)
+
+
+def supervisor_env(environment: Mapping[str, str]) -> str:
+    """The value of environment=. Raises QuoteError for a value that supervisord cannot read back."""
+    return ",".join(
+        f"{_variable(str(name))}={_supervisor_value(str(name), str(value))}"
+        for name, value in sorted(environment.items())
+    )
+
+
+def _supervisor_word(text: str) -> str:
+    _readable(text, "an argument")
+    if not _PLAIN.fullmatch(text):
+        # A comment sign must never follow a blank, so the quotes are closed between the two.
+        text = re.sub(r"(\s)([;#])", r"\1''\2", "'" + text.replace("'", "'\"'\"'") + "'")
+    return text.replace("%", "%%")
+
+
+def _supervisor_value(name: str, value: str) -> str:
+    _readable(value, f"the value of {name}")
+    if re.search(r"\s[;#]", value):
+        raise QuoteError(
+            f"the value of {name} has a blank before ';' or '#', where supervisord begins a comment"
+        )
+    quote = '"' if '"' not in value else "'"
+    if quote in value or value[:1] in ("'", '"') or value[-1:] in ("'", '"'):
+        raise QuoteError(f"the value of {name} has quotes that supervisord cannot read back")
+    return quote + value.replace("%", "%%") + quote
+
+
+def _variable(name: str) -> str:
+    if not _ENV_NAME.fullmatch(name):
+        raise QuoteError(f"{name!r} cannot name an environment variable")
+    return name
+
+
+def _readable(text: str, what: str) -> None:
+    for character in text:
+        code = ord(character)
+        bad = (code < 32 and character != "\t") or code == 127 or 0xD800 <= code <= 0xDFFF
+        if bad or 0xFDD0 <= code <= 0xFDEF or code & 0xFFFE == 0xFFFE:
+            raise QuoteError(f"{what} has the character U+{code:04X}, which a unit file cannot hold")
