@@ -60,45 +60,6 @@ def ddtree_collapse(
     ]
 
 
-def ddtree_plan(
-    spec: Mapping[str, Any],
-    server: Mapping[str, Any],
-    own: Mapping[str, Any] | None = None,
-    defaults: Mapping[str, Any] | None = None,
-    given: list[str] | None = None,
-    known: list[str] | None = None,
-    stray: list[str] | None = None,
-    what: str = "sweep.yml",
-) -> dict[str, Any]:
-    """{refusal, runs, warnings}: the whole of what was asked, or in `refusal` the one sentence why it is not run.
-
-    `given`, `known` and `stray` are the lookup extra_vars' answers; the keys of spec are known without being listed.
-    """
-    plan: dict[str, Any] = {"refusal": "", "runs": [], "warnings": []}
-    try:
-        if stray:
-            raise points.PointError(stray[0])
-        points.check_names(given or [], [*points.SPEC_KEYS, "allowed_vars", *(known or [])], what)
-        runs = ddtree_collapse(ddtree_points(spec, defaults, own), server, own)
-    except (points.PointError, engine.EngineError, dialects.DialectError) as error:
-        return {**plan, "refusal": str(error)}
-    for run in runs:
-        plan["warnings"] += [f"{run['point']['name']}: {warning}" for warning in run["launch"]["warnings"]]
-        if run["aliases"]:
-            plan["warnings"].append(
-                f"{run['point']['name']}: the engine makes the same of {', '.join(run['aliases'])}; run once"
-            )
-    return {**plan, "runs": runs}
-
-
-def ddtree_check_names(
-    given: list[str], known: list[str], what: str = "sweep.yml", allowed: list[str] | None = None
-) -> bool:
-    """True, or an error that names the first unknown one and the nearest right name."""
-    points.check_names(given, [*known, *(allowed or []), "allowed_vars"], what)
-    return True
-
-
 def ddtree_env_line(value: Any, name: str) -> str:
     """One line of an EnvironmentFile."""
     return quoting.env_line(str(name), str(value))
@@ -110,8 +71,6 @@ class FilterModule:
             "ddtree_points": _sentences(ddtree_points),
             "ddtree_launch": _sentences(ddtree_launch),
             "ddtree_collapse": _sentences(ddtree_collapse),
-            "ddtree_plan": _sentences(ddtree_plan),
-            "ddtree_check_names": _sentences(ddtree_check_names),
             "ddtree_systemd_exec": _sentences(quoting.systemd_exec),
             "ddtree_env_line": _sentences(ddtree_env_line),
             "ddtree_supervisor_command": _sentences(quoting.supervisor_command),

@@ -222,7 +222,7 @@ def _grid(
                 f"{place}{axis} is asked, and dialect {', '.join(values['dialect'])} has none: leave it out or ask another dialect"
             )
     for chosen in itertools.product(*(values[key] for key in KEYS)):
-        point = dict(zip(KEYS, chosen))
+        point: dict[str, Any] = dict(zip(KEYS, chosen))
         axes = dialects[point["dialect"]].get("axes") or []
         yield Point(
             **{key: None if key in AXES and key not in axes else value for key, value in point.items()}
@@ -323,7 +323,7 @@ def _without(points: list[Point], excludes: list[Mapping[str, Any]]) -> list[Poi
         _known(partial, KEYS, f"the keys of {place}")
         if not partial:
             raise PointError(f"{place} is empty and would take out every point: name what to leave out")
-        every = {name: {} for name in {*BUILTIN, *(point.dialect for point in points)}}
+        every: dict[str, Any] = {name: {} for name in {*BUILTIN, *(point.dialect for point in points)}}
         wanted = {str(key): _values(str(key), value, f"{place}.", every) for key, value in partial.items()}
         kept = [
             point

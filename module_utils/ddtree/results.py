@@ -1,0 +1,282 @@
+"""Result files of a sweep, schema 1: merged atomically, validated with the path of what is wrong, ranked.
+
+results/<sweep>/<host>/<point>.json is one point on one host; results/latest is a link to the sweep written last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1
+STATUSES = ("ok", "failed", "skipped")
+OUTCOMES = ("passed", "failed", "truncated", "empty", "timeout", "error")
+# What stays when a file is begun again for another configuration.
+IDENTITY = ("schema", "sweep", "host", "point", "aliases", "started", "environment")
+# What a new start of the same point makes void.
+_OUTCOME = ("status", "failure", "finished")
+REDACTED = "***"
+_NUMBER = (int, float)
+_TYPES: Mapping[str, Any] = {
+    "sweep": str, "host": str, "point": dict, "config_id": str, "status": str, "started": str, "finished": str, "engine": dict,
+    "restart": dict, "cells": list, "coding": dict,
+}  # fmt: skip
+
+
+class ResultError(ValueError):
+    """A result that cannot be used; the message names the file, the place in it and what is wanted there."""
+
+
+@dataclass
+class Sweep:
+    """All result files of a sweep. `problems` are files that could not be used: [{file, message}]."""
+
+    name: str
+    records: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[dict[str, str]] = field(default_factory=list)
+
+
+# -- files -----------------------------------------------------------------------------------------------------------------
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """One result file, validated. Raises ResultError for a corrupt, half-written or foreign file, OSError if it is not there."""
+    try:
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ResultError(
+            f"{path} is no complete JSON ({error}): delete it and measure the point again"
+        ) from None
+    validate(record, str(path))
+    return record
+
+
+def merge(
+    path: str | Path, section: Mapping[str, Any], secrets: Iterable[str] = (), write: bool = True
+) -> tuple[dict[str, Any], bool]:
+    """Merge `section` into the result file and return (record, changed). Atomic: a reader sees the old or the new file.
+
+    A top-level key replaces its old value; cells are merged by context and concurrency. A section with another config_id
+    begins the file again, so that figures of two configurations are never mixed; another `started` drops the old outcome. Each of `secrets` is replaced by ***.
+    Raises ResultError, and then leaves the file as it was.
+    """
+    target = Path(path)
+    if not write:
+        return _merged(target, section, secrets)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(target):
+        record, changed = _merged(target, section, secrets)
+        if changed:
+            write_text(target, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return record, changed
+
+
+def write_text(path: str | Path, text: str | bytes, mode: int = 0o644) -> bool:
+    """Replace a file in one step, on disk before it is named; False when it has this content already."""
+    target = Path(path)
+    data = text.encode() if isinstance(text, str) else text
+    with contextlib.suppress(OSError):
+        if target.read_bytes() == data:
+            return False
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fchmod(stream.fileno(), mode)
+            os.fsync(stream.fileno())
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return True
+
+
+def link_latest(directory: str | Path) -> bool:
+    """Point `latest` beside the sweep's folder to it, in one step; whether that changed it."""
+    folder = Path(directory)
+    link = folder.parent / "latest"
+    if link.is_symlink() and os.readlink(link) == folder.name:
+        return False
+    if link.exists() and not link.is_symlink():
+        raise ResultError(f"{link} is no link: move it away, the name is kept for the sweep written last")
+    name = f"{link}.{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name)
+    os.symlink(folder.name, name)
+    os.replace(name, link)
+    return True
+
+
+def load_sweep(directory: str | Path) -> Sweep:
+    """Every <host>/<point>.json under a sweep's folder, by host and name. Files that cannot be used are listed in problems."""
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise ResultError(f"{folder} is no folder of results: run a sweep first, or name another one")
+    sweep = Sweep(folder.resolve().name)
+    for path in sorted(folder.glob("*/*.json")):
+        if path.name.startswith("."):
+            continue
+        try:
+            record = read(path)
+        except (ResultError, OSError) as error:
+            sweep.problems.append({"file": str(path.relative_to(folder)), "message": str(error)})
+            continue
+        record.setdefault("sweep", sweep.name)
+        record.setdefault("host", path.parent.name)
+        record["point"].setdefault("name", path.stem)
+        record.setdefault("status", "unfinished")
+        sweep.records.append(record)
+    return sweep
+
+
+def redact(value: Any, secrets: Iterable[str]) -> Any:
+    """The value with each secret, wherever it stands in a text or a key, replaced by ***."""
+    hidden = sorted({str(one) for one in secrets if one}, key=len, reverse=True)
+    if not hidden:
+        return value
+    if isinstance(value, str):
+        for one in hidden:
+            value = value.replace(one, REDACTED)
+        return value
+    if isinstance(value, Mapping):
+        return {redact(str(key), hidden): redact(one, hidden) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redact(one, hidden) for one in value]
+    return value
+
+
+def validate(record: Any, path: str = "the record") -> None:
+    """Raise ResultError with the path of the first thing that is not schema 1; unknown keys are let be."""
+    if not isinstance(record, dict):
+        raise ResultError(f"{path} holds a {type(record).__name__}, a result is a mapping")
+    if record.get("schema") != SCHEMA:
+        raise ResultError(f"{path}: schema is {record.get('schema')!r}, this version reads {SCHEMA}")
+    for key, kind in _TYPES.items():
+        if record.get(key) is not None:
+            _require(isinstance(record[key], kind), path, key, record[key], f"a {kind.__name__}")
+    _require(isinstance(record.get("point"), dict), path, "point", record.get("point"), "a mapping")
+    status = record.get("status")
+    _require(status is None or status in STATUSES, path, "status", status, f"one of {', '.join(STATUSES)}")
+    failure = record.get("failure")
+    _require(failure is None or isinstance(failure, dict), path, "failure", failure, "a mapping or null")
+    _require(
+        status != "failed" or bool(failure), path, "failure", failure, "a mapping, since status is failed"
+    )
+    seen = set()
+    for index, cell in enumerate(record.get("cells") or []):
+        place = f"cells[{index}]"
+        _require(isinstance(cell, dict), path, place, cell, "a mapping")
+        for key in ("context", "concurrency"):
+            good = (
+                isinstance(cell.get(key), int)
+                and not isinstance(cell[key], bool)
+                and cell[key] >= (key == "concurrency")
+            )
+            _require(good, path, f"{place}.{key}", cell.get(key), "a whole number")
+        for key in ("output_tok_s", "user_tok_s", "accept_length", "errors"):
+            good = cell.get(key) is None or (_is_number(cell[key]) and cell[key] >= 0)
+            _require(good, path, f"{place}.{key}", cell.get(key), "a finite number of at least 0")
+        _require(cell_key(cell) not in seen, path, place, cell_key(cell), "each context and concurrency once")
+        seen.add(cell_key(cell))
+    coding = record.get("coding") or {}
+    for key in ("passed", "total"):
+        _require(
+            key not in coding or isinstance(coding[key], int),
+            path,
+            f"coding.{key}",
+            coding.get(key),
+            "a whole number",
+        )
+    for index, task in enumerate(coding.get("tasks") or []):
+        _require(isinstance(task, dict), path, f"coding.tasks[{index}]", task, "a mapping")
+        outcome = task.get("outcome")
+        _require(
+            outcome in OUTCOMES,
+            path,
+            f"coding.tasks[{index}].outcome",
+            outcome,
+            f"one of {', '.join(OUTCOMES)}",
+        )
+
+
+def cell_key(cell: Mapping[str, Any]) -> tuple[int, int]:
+    """(context, concurrency)"""
+    return int(cell["context"]), int(cell["concurrency"])
+
+
+@contextlib.contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    """One writer at a time for one folder; the lock goes with its process."""
+    handle = os.open(target.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _merged(target: Path, section: Mapping[str, Any], secrets: Iterable[str]) -> tuple[dict[str, Any], bool]:
+    try:
+        before: dict[str, Any] = read(target)
+    except FileNotFoundError:
+        before = {}
+    old = before
+    new = redact(plain(section), secrets)
+    if old.get("config_id") and new.get("config_id") and new["config_id"] != old["config_id"]:
+        old = {key: value for key, value in old.items() if key in IDENTITY}
+    if new.get("started") and new["started"] != old.get("started"):
+        old = {key: value for key, value in old.items() if key not in _OUTCOME}
+    if new.get("status") in ("ok", "skipped"):
+        new.setdefault("failure", None)
+    record = {"schema": SCHEMA, "point": {"name": target.stem}, **old, **new}
+    if new.get("cells") is not None and isinstance(old.get("cells"), list):
+        validate(record, str(target))
+        cells = {cell_key(cell): cell for cell in [*old["cells"], *new["cells"]]}
+        record["cells"] = list(cells.values())
+    validate(record, str(target))
+    return record, record != before
+
+
+def plain(value: Any) -> Any:
+    """Ansible's tagged values, tuples and mappings as what JSON has; a float that is no number becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return int(value) if isinstance(value, int) else str(value)
+
+
+def _require(good: bool, path: str, place: str, value: Any, wanted: str) -> None:
+    if not good:
+        raise ResultError(f"{path}: {place} is {value!r}, {wanted} is wanted")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, _NUMBER) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def geometric_mean(values: Sequence[float]) -> float | None:
+    """None for no values or one that is not above 0."""
+    if not values or min(values) <= 0:
+        return None
+    return math.exp(sum(math.log(one) for one in values) / len(values))
