@@ -74,6 +74,16 @@ options:
     description: Tokens that the proving generation must have.
     type: int
     default: 32
+  runner:
+    description:
+      - Who runs this, for a second run that finds the unit busy. A run of the same runner with the same configuration waits for the
+        first one and then looks at what it left, so that a run whose controller died is finished by the next.
+    type: str
+    default: ''
+  run_id:
+    description: Marks the events of this run in the progress file.
+    type: str
+    default: ''
   drain_timeout:
     description: Seconds that requests in flight get before the stop.
     type: float
@@ -208,6 +218,10 @@ from ansible.module_utils.ddtree.server import Sglang
 from ansible.module_utils.ddtree.services import ServiceError, Supervisor, Systemd
 
 LOG_TAIL = 40
+RESOLVED = (
+    "version", "weight_version", "attention_backend", "page_size", "tp_size", "max_running_requests", "max_total_num_tokens",
+    "context_length", "mem_fraction_static", "startup_time", "disable_overlap_schedule",
+)  # fmt: skip
 
 ARGUMENT_SPEC = {
     "name": {"type": "str", "required": True},
@@ -225,6 +239,8 @@ ARGUMENT_SPEC = {
     "state_dir": {"type": "path", "default": "/var/lib/ddtree-ops"},
     "idle_mib": {"type": "int", "default": 1024},
     "min_tokens": {"type": "int", "default": 32},
+    "runner": {"type": "str", "default": ""},
+    "run_id": {"type": "str", "default": ""},
     "drain_timeout": {"type": "float", "default": 30},
     "stop_timeout": {"type": "float", "default": 240},
     "release_timeout": {"type": "float", "default": 120},
@@ -267,21 +283,55 @@ class Record:
 
     @contextlib.contextmanager
     def locked(self, module: AnsibleModule):
+        """Hold the unit, or fail with who does. The lock goes with its process, however that ends."""
         os.makedirs(self._folder, mode=0o755, exist_ok=True)
+        mine = {key: module.params[key] for key in ("runner", "state", "config_id")}
         with open(self._lock, "a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.seek(0)
-                holder = file.read().strip() or "another run"
-                module.fail_json(
-                    msg=f"{module.params['name']} is being worked on by {holder}", phase="inspect", cause="busy", phases=[],
-                    remedy="wait for that run, or end it", evidence={"holder": holder}, log_tail=[],
-                )  # fmt: skip
+            while not _lock(file):
+                holder = self._holder(file)
+                if not mine["runner"] or mine != {key: holder.get(key) for key in mine}:
+                    who = f"pid {holder.get('pid')} ({holder.get('runner') or 'unknown'}) since {holder.get('since')}"
+                    module.fail_json(
+                        msg=f"{module.params['name']} is being worked on by {who}", phase="inspect", cause="busy", phases=[],
+                        remedy="wait for that run, or end it", evidence=holder, log_tail=[],
+                    )  # fmt: skip
+                time.sleep(0.5)
             file.truncate(0)
-            file.write(f"pid {os.getpid()} since {time.strftime('%Y-%m-%dT%H:%M:%S%z')}")
+            json.dump({"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **mine}, file)
             file.flush()
             yield
+
+    @staticmethod
+    def _holder(file) -> dict:
+        file.seek(0)
+        try:
+            return dict(json.loads(file.read()))
+        except ValueError:
+            return {}
+
+
+def _lock(file) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+class Progress:
+    """The events of this run, one JSON a line, for whoever watches while it goes on."""
+
+    def __init__(self, folder: str, unit: str, run_id: str) -> None:
+        self._run_id = run_id
+        self._file = open(os.path.join(folder, f"{unit}.progress"), "w")  # noqa: SIM115  open for the module's life
+        self._written = 0.0
+
+    def __call__(self, event: dict) -> None:
+        now = time.monotonic()
+        if event.get("begin") or event.get("end") or now - self._written > 1:
+            self._written = now
+            self._file.write(json.dumps({"run": self._run_id, **event}) + "\n")
+            self._file.flush()
 
 
 def ports(module: AnsibleModule):
@@ -314,9 +364,14 @@ def result(life: Lifecycle, before_record: dict) -> dict:
         "pid": {"before": done.before.main_pid, "after": done.after.main_pid},
         "vram_mib": {"before": done.vram_before, "after": done.vram_after},
         "active": (done.after if done.after != UnitState() else done.before).active,
-        "ready": done.ready, "server_info": done.info, "cut_off_requests": done.cut_off_requests, "killed": done.killed,
+        "ready": done.ready, "server_info": resolved(done.info, life.want.expect), "cut_off_requests": done.cut_off_requests, "killed": done.killed,
         "diff": diff(life, before_record),
     }  # fmt: skip
+
+
+def resolved(info: dict, expect: dict) -> dict:
+    """The fields of server_info that say what was loaded; the whole is 465 fields."""
+    return {key: value for key, value in info.items() if key in RESOLVED or key in expect or key.startswith("speculative_")}
 
 
 def log_tail(life: Lifecycle, secrets: list) -> list:
@@ -342,10 +397,13 @@ def main() -> None:
     with store.locked(module):
         record = store.load()
         before = json.loads(json.dumps(record))
-        life = Lifecycle(*ports(module), Clock(), want, record, save=store.save)
+        progress = Progress(module.params["state_dir"], module.params["name"], module.params["run_id"])
+        life = Lifecycle(*ports(module), Clock(), want, record, save=store.save, tell=progress)
         try:
             life.run()
+            progress({"over": True, "end": True})
         except Failure as failure:
+            progress({"over": True, "end": True})
             said = failure.as_dict()
             said["evidence"] = json.loads(redact(json.dumps(said["evidence"], default=str), secrets))
             module.fail_json(msg=redact(f"{failure.message}. {failure.remedy}", secrets), phases=life.outcome.phases,

@@ -161,13 +161,12 @@ class Lifecycle:
 
     def __init__(
         self, service: Service, gpus: Gpus, server: Server, clock: Clock, want: Want, record: dict[str, Any],
-        save: Callable[[dict[str, Any]], None] = lambda record: None, tell: Callable[[str], None] = lambda line: None,
+        save: Callable[[dict[str, Any]], None] = lambda record: None, tell: Callable[[dict[str, Any]], None] = lambda event: None,
     ) -> None:  # fmt: skip
         self.service, self.gpus, self.server, self.clock = service, gpus, server, clock
         self.want, self.record, self.save, self.tell = want, record, save, tell
         self.outcome = Outcome()
-        self.phase = "inspect"
-        self.detail = ""
+        self.phase, self.phase_began, self.detail = "inspect", clock.now(), ""
         self.foreign: dict[int, set[int]] = {}  # GPU index -> pids that were there and are not ours
         self.foreign_mib: dict[int, int] = {}
         self.own_pids: set[int] = set()
@@ -285,7 +284,7 @@ class Lifecycle:
         deadline = self.clock.now() + self.want.drain_timeout
         running = self.server.running_requests()
         while running and self.clock.now() < deadline:
-            self.detail = f"{running} requests in flight"
+            self._note(f"{running} requests in flight")
             self.clock.sleep(LOAD_POLL)
             running = self.server.running_requests()
         self.outcome.cut_off_requests = running or 0
@@ -303,6 +302,7 @@ class Lifecycle:
                 break
             if state.stopped and self.clock.now() - began > 1.0:
                 self.service.kill_remaining()  # its own children only: the manager has given the unit up
+            self._note(f"{len(pids)} processes left")
             if self.clock.now() - began > self.want.stop_timeout:
                 raise self._failure("stop_timeout", f"{self.service.name} still has processes {sorted(pids)} after "
                                     f"{self.want.stop_timeout:.0f} s; the unit is {state.active}",
@@ -325,7 +325,7 @@ class Lifecycle:
             self._refuse_foreign(gpus)
             if self.clock.now() - began > self.want.release_timeout:
                 raise self._not_released(gpus, held, listener)
-            self.detail = f"waiting for GPUs {sorted(held)}, {max(held.values())} MiB at most" if held else "waiting for the port"
+            self._note(f"GPUs {sorted(held)} hold up to {max(held.values())} MiB" if held else "the port is still held")
             self.clock.sleep(GATE_POLL)
         self.record["baseline_mib"] = [gpu.used_mib for gpu in gpus]
         self.detail = f"{max(gpu.used_mib for gpu in gpus)} MiB at most on {len(gpus)} GPUs"
@@ -452,6 +452,8 @@ class Lifecycle:
             self.log_read_at = self.clock.now()
             lines = self.service.log(mine)
             fresh, self.log_seen = lines[self.log_seen :], len(lines)
+            if fresh and self.phase == "load":
+                self._note(f"{self._most_used()} MiB; {fresh[-1].strip()[:120]}")
             for line in fresh:
                 found = fatal(line)
                 if found:
@@ -533,6 +535,9 @@ class Lifecycle:
         except GpuError as error:
             raise self._failure("no_gpu", str(error), error.remedy) from error
 
+    def _most_used(self) -> int:
+        return max(gpu.used_mib for gpu in self._read_gpus())
+
     def _await(self, request: Request, seconds: float) -> Generation | None:
         """The answer, or None once `seconds` are over; fails at once if the instance that was asked dies meanwhile."""
         deadline = self.clock.now() + seconds
@@ -553,7 +558,8 @@ class Lifecycle:
     @contextlib.contextmanager
     def _phase(self, name: str) -> Iterator[None]:
         self.phase, self.detail, began = name, "", self.clock.now()
-        self.tell(name)
+        self.phase_began = began
+        self._note("", begin=True)
         try:
             yield
         except Failure as failure:
@@ -562,3 +568,11 @@ class Lifecycle:
         finally:
             seconds = round(self.clock.now() - began, 3)
             self.outcome.phases.append({"name": name, "seconds": seconds, "detail": self.detail})
+            self.tell({"phase": name, "seconds": seconds, "detail": self.detail, "end": True})
+
+    def _note(self, detail: str, begin: bool = False) -> None:
+        """What is going on now, for whoever watches."""
+        self.detail = detail
+        expected = self._history().get("load_seconds") if self.phase == "load" else None
+        seconds = round(self.clock.now() - self.phase_began, 1)
+        self.tell({"phase": self.phase, "seconds": seconds, "detail": detail, "expected": expected, "begin": begin})
