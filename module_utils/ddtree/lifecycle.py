@@ -193,6 +193,7 @@ class Lifecycle:
         if self.want.state == "probed" or self.want.check:
             self.outcome.changed = self.want.state != "probed" and bool(reason)
             self.outcome.reason, self.outcome.after = reason, self.outcome.before
+            self.outcome.info = dict(self.server.info()) if self.server.listener() else {}
             return self.outcome
         if self.want.state == "stopped":
             if reason:
