@@ -1,9 +1,11 @@
-"""The GPUs of one host through NVML, read one by one so that a lost board does not hide the others."""
+"""The GPUs of one host through NVML, read one by one so that a lost board does not hide the others; nvidia-smi where NVML cannot load."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import shutil
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,10 @@ class GpuError(Exception):
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
         self.remedy = remedy
+
+
+class LibraryMissing(GpuError):
+    """NVML or its Python binding is not there, which says nothing about the GPUs."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,12 @@ class Nvml:
 
     def read(self) -> list[Gpu]:
         """Read each wanted GPU now. Raises GpuError if any of them cannot be read: half a view is no view."""
-        nvml = self._library()
+        try:
+            nvml = self._library()
+        except LibraryMissing:
+            if not shutil.which("nvidia-smi"):
+                raise
+            return Smi(self.wanted).read()
         handles = self._handles(nvml)
         gpus, lost = [], []
         for index, handle in handles:
@@ -87,7 +98,11 @@ class Nvml:
         return gpus
 
     def driver(self) -> str:
-        return str(self._library().nvmlSystemGetDriverVersion())
+        """The driver's version."""
+        try:
+            return str(self._library().nvmlSystemGetDriverVersion())
+        except LibraryMissing:
+            return _smi("--query-gpu=driver_version").splitlines()[0].strip()
 
     def _library(self) -> Any:
         if self._nvml is None:
@@ -95,7 +110,8 @@ class Nvml:
             try:
                 nvml.nvmlInit()
             except nvml.NVMLError as error:
-                raise GpuError(f"NVML does not start: {error}", _remedy(nvml, error)) from error
+                kind = LibraryMissing if isinstance(error, nvml.NVMLError_LibraryNotFound) else GpuError
+                raise kind(f"NVML does not start: {error}", _remedy(nvml, error)) from error
             self._nvml = nvml
         return self._nvml
 
@@ -117,6 +133,45 @@ class Nvml:
             except nvml.NVMLError as error:
                 raise GpuError(f"GPU {one} cannot be opened: {error}", "reset or reseat the board, or reboot the host") from error
         return found
+
+
+class Smi:
+    """The same through nvidia-smi. A cell that is no number is an error, never 0."""
+
+    def __init__(self, wanted: Sequence[str] = (), run: Callable[..., str] | None = None) -> None:
+        self.wanted, self._run = list(wanted), run or _smi
+
+    def read(self) -> list[Gpu]:
+        """Read each wanted GPU now. Raises GpuError as Nvml does."""
+        rows = _rows(self._run("--query-gpu=index,uuid,name,memory.total,memory.used"))
+        apps = _rows(self._run("--query-compute-apps=gpu_uuid,pid,used_memory"))
+        gpus = []
+        for index, uuid, name, total, used in (row for row in rows if len(row) == 5):
+            if self.wanted and index not in self.wanted and uuid not in self.wanted:
+                continue
+            if not (total.isdigit() and used.isdigit()):
+                raise GpuError(f"GPU {index}: nvidia-smi gives {used!r} for the memory in use",
+                               "MIG must be off, and the board must report its memory")  # fmt: skip
+            holders = tuple(process(int(pid), mib=int(mib) if mib.isdigit() else None) for board, pid, mib in apps if board == uuid)
+            gpus.append(Gpu(int(index), uuid, name, int(total), int(used), holders))
+        missing = set(self.wanted) - {str(gpu.index) for gpu in gpus} - {gpu.uuid for gpu in gpus}
+        if missing or not gpus:
+            raise GpuError(f"GPUs {sorted(missing) or 'of any kind'} are not listed by nvidia-smi", "reset or reseat the board, or reboot the host")
+        return gpus
+
+
+def _rows(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
+
+
+def _smi(query: str) -> str:
+    try:
+        done = subprocess.run(["nvidia-smi", query, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GpuError(f"nvidia-smi cannot be run: {error}", "install the NVIDIA driver") from error
+    if done.returncode:
+        raise GpuError(f"nvidia-smi failed: {done.stdout.strip() or done.stderr.strip()}", "check the driver; reboot after an upgrade")
+    return done.stdout
 
 
 def _read(nvml: Any, index: int, handle: Any) -> Gpu:
@@ -164,5 +219,5 @@ def _import_pynvml() -> Any:
     try:
         import pynvml
     except ImportError as error:
-        raise GpuError("Python package nvidia-ml-py is missing", "run the role gpu_host: it installs the toolkit's venv") from error
+        raise LibraryMissing("Python package nvidia-ml-py is missing", "run the role gpu_host: it installs the toolkit's venv") from error
     return pynvml
