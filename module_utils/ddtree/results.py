@@ -140,7 +140,7 @@ def load_sweep(directory: str | Path) -> Sweep:
         record.setdefault("sweep", sweep.name)
         record.setdefault("host", path.parent.name)
         record["point"].setdefault("name", path.stem)
-        record.setdefault("status", "unfinished")
+        record["status"] = record.get("status") or "unfinished"
         sweep.records.append(record)
     return sweep
 
