@@ -167,6 +167,11 @@ server_info:
   description: What the engine says of itself, without secrets.
   returned: when it generated
   type: dict
+notes:
+  description: What is worth knowing and no failure, such as a smaller KV pool than at the last good start.
+  returned: success
+  type: list
+  elements: str
 active:
   description: State of the unit in the manager's words.
   returned: success
@@ -359,7 +364,7 @@ def diff(life: Lifecycle, record: dict) -> dict:
 def result(life: Lifecycle, before_record: dict) -> dict:
     done = life.outcome
     return {
-        "changed": done.changed, "reason": done.reason, "phases": done.phases, "warnings": done.warnings,
+        "changed": done.changed, "reason": done.reason, "phases": done.phases, "notes": done.notes,
         "invocation": {"before": done.before.invocation, "after": done.after.invocation},
         "pid": {"before": done.before.main_pid, "after": done.after.main_pid},
         "vram_mib": {"before": done.vram_before, "after": done.vram_after},

@@ -153,7 +153,7 @@ class Outcome:
     info: dict[str, Any] = field(default_factory=dict)
     cut_off_requests: int = 0
     killed: bool = False
-    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 class Lifecycle:
@@ -190,6 +190,7 @@ class Lifecycle:
     def _run(self) -> Outcome:
         with self._phase("inspect"):
             reason = self._inspect()
+            self.detail = reason or "runs as asked"
         if self.want.state == "probed" or self.want.check:
             self.outcome.changed = self.want.state != "probed" and bool(reason)
             self.outcome.reason, self.outcome.after = reason, self.outcome.before
@@ -414,7 +415,7 @@ class Lifecycle:
         history = self._history()
         tokens, usual = info.get("max_total_num_tokens"), history.get("max_total_num_tokens")
         if isinstance(tokens, int) and isinstance(usual, int) and tokens < usual * (1 - CAPACITY_DROP):
-            self.outcome.warnings.append(
+            self.outcome.notes.append(
                 f"the KV pool holds {tokens} tokens, {usual} at the last good start: another process held VRAM while this one loaded"
             )
         elif isinstance(tokens, int):
