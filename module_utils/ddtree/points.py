@@ -146,13 +146,14 @@ def whole_number(key: str, value: Any, where: str = "") -> int:
         raise _refused(
             key, value, where, f"a leading zero reads as octal elsewhere; write {text.lstrip('0') or 0}"
         )
-    number = int(text)
+    number = int(text[:12])  # longer ones are above every limit
     if number < 1:
         hint = "at least 1 is wanted" + ("; for no window write none" if key == "window" else "")
         hint += "; for no speculation ask dialect=none" if key == "budget" else ""
         raise _refused(key, value, where, hint)
-    if number > MOST.get(key, number):
-        raise _refused(key, value, where, f"at most {MOST[key]} is wanted")
+    most = MOST.get(key, 10**9)
+    if number > most:
+        raise _refused(key, value, where, f"at most {most} is wanted")
     return number
 
 
