@@ -76,7 +76,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ddtree.ranking import RankingError
-from ansible.module_utils.ddtree.report import build, terminal_table, write
+from ansible.module_utils.ddtree.report import build, write
+from ansible.module_utils.ddtree.report_text import terminal_table
 
 # Named here too, since what is imported late is not found by the packer.
 from ansible.module_utils.ddtree import report_html, report_plots  # noqa: F401  isort:skip

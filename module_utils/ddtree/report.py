@@ -1,4 +1,4 @@
-"""A sweep's report as data, and as text: CSV, Markdown, a terminal table, and a vars file of the best point.
+"""A sweep's report as data: ranked, compared, in sentences, as CSV, and a vars file of the best point.
 
 Everything is computed from the result files alone, without clock or locale: the same files give the same bytes.
 """
@@ -9,7 +9,6 @@ import csv
 import io
 import json
 import os
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ COLUMNS = (
     "config_id", "status", "context", "concurrency", "requests", "errors", "output_tokens", "seconds", "output_tok_s",
     "output_tok_s_low", "output_tok_s_high", "user_tok_s", "ttft_ms_p50", "ttft_ms_p95", "ttft_ms_p99", "tpot_ms_p50",
     "tpot_ms_p95", "tpot_ms_p99", "e2e_ms_p50", "e2e_ms_p95", "e2e_ms_p99", "accept_length", "accept_source", "coding_passed",
-    "coding_total", "restart_seconds", "failure_phase", "failure_cause", "aliases", "engine_version",
+    "coding_total", "restart_seconds", "failure_phase", "failure_cause", "aliases", "engine_version", "extra",
 )  # fmt: skip
 FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "no difference shown", "no interval"
 
@@ -238,6 +237,7 @@ def summary_rows(report: Report) -> list[dict[str, Any]]:
             "coding_total": coding.get("total"), "restart_seconds": (record.get("restart") or {}).get("seconds"),
             "failure_phase": failure.get("phase"), "failure_cause": failure.get("cause"),
             "aliases": " ".join(record.get("aliases") or []), "engine_version": engine.get("version"),
+            "extra": " ".join([*(f"{key}={value}" for key, value in (point.get("extra_env") or {}).items()), *(point.get("extra_args") or [])]),
         }  # fmt: skip
         cells: Sequence[Mapping[str, Any]] = sorted(
             record.get("cells") or [], key=lambda one: cell_key(one)[::-1]
@@ -289,124 +289,23 @@ def best_vars(report: Report) -> str | None:
     ):  # what was only found loaded cannot be asked by its point
         return None
     point = best["point"]
-    lines = [f"# {headline(report)}: {why(report)[0]}.".replace("\n", " "), "---"]
+    lines = [clean(f"# {headline(report)}: {why(report)[0]}."), "---"]
     for key in ("dialect", "budget", "topk", "window", "tp", "extra_args", "extra_env"):
         value = point.get(key)
         if key == "window" and value is None and point.get("dialect") != "none":
             value = "none"
         if value not in (None, [], {}):
-            lines.append(f"{key}: {json.dumps(value, ensure_ascii=True, sort_keys=True)}")
+            text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+            # Ansible reads a vars file as templates; an argument is none.
+            unsafe = "!unsafe " if any(sign in text for sign in ("{{", "{%", "{#")) else ""
+            lines.append(f"{key}: {unsafe}{text}")
     return "\n".join(lines) + "\n"
-
-
-# -- for people ------------------------------------------------------------------------------------------------------------
-
-
-def table(report: Report) -> tuple[list[str], list[list[str]]]:
-    """(header, rows) of the points by rank, as text; the last column says what is against a point."""
-    header = [
-        "#",
-        "point",
-        *(f"{context}" for _ in report.levels for context in report.contexts),
-        "coding",
-        "accept",
-        "restart s",
-        "note",
-    ]
-    rows = []
-    for entry in report.entries:
-        cells = [
-            entry["cells"].get((context, level)) for level in report.levels for context in report.contexts
-        ]
-        restart = entry["restart"] or {}
-        rows.append([
-            str(entry["rank"] or "–"), entry["name"],
-            *(f"{cell['output_tok_s']:.1f}" if cell and cell["output_tok_s"] else "–" for cell in cells),
-            coding_text(entry), span(accepts(entry)), f"{restart['seconds']:.0f}" if restart.get("seconds") is not None else "–",
-            "; ".join(entry["reasons"]),
-        ])  # fmt: skip
-    return header, rows
-
-
-def terminal_table(report: Report, width: int = 100) -> str:
-    """The result for a terminal of `width` columns: as many cells as fit, then the winner and why."""
-    header, rows = table(report)
-    sizes = [max(len(clean(row[index])) for row in [header, *rows]) for index in range(len(header))]
-    sizes[1] = min(sizes[1], 34)
-    cells = list(range(2, len(header) - 4))
-    shown = [0, 1, *cells, len(header) - 4, len(header) - 3, len(header) - 2]
-    while len(cells) > 1 and sum(sizes[one] + 2 for one in shown) > width:
-        # The middle goes first: the lowest and the highest load say most.
-        shown.remove(cells.pop(len(cells) // 2))
-    lines = [f"Sweep {clean(report.sweep.name)}: output tok/s by concurrency (C) and context"]
-    groups, at = "", sum(sizes[one] + 2 for one in (0, 1))
-    for level_index, level in enumerate(report.levels):
-        mine = [one for one in cells if (one - 2) // len(report.contexts) == level_index]
-        if mine:
-            groups = groups.ljust(at) + f"C={level}"
-            at += sum(sizes[one] + 2 for one in mine)
-    lines += [
-        groups.rstrip(),
-        _line(header, shown, sizes),
-        "-" * min(width, sum(sizes[one] + 2 for one in shown) - 2),
-    ]
-    for row in rows:
-        lines.append(_line(row, shown, sizes))
-        if row[-1]:
-            lines.append(" " * (sizes[0] + 2) + _cut("  " + clean(row[-1]), width - sizes[0] - 2))
-    if len(cells) < len(header) - 6:
-        lines.append(f"({len(header) - 6 - len(cells)} more columns are in summary.csv)")
-    told = [*why(report), *(f"unusable: {one['message']}" for one in report.sweep.problems)]
-    lines += ["", _cut(clean(headline(report)), width)]
-    for one in told:
-        lines += textwrap.wrap(clean(one), width, initial_indent="  - ", subsequent_indent="    ")
-    return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-def markdown(report: Report) -> str:
-    """The report for a pull request or a chat."""
-    lines = [f"# Sweep {_md(report.sweep.name)}", "", f"**{_md(headline(report))}**", ""]
-    lines += [f"- {_md(one)}" for one in why(report)]
-    header, rows = table(report)
-    names = [f"C={level} / {context}" for level in report.levels for context in report.contexts]
-    header = [*header[:2], *names, *header[-4:]]
-    lines += ["", "Output tok/s by concurrency (C) and context in tokens, best first.", ""]
-    lines += ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(_md(one) for one in row) + " |" for row in rows]
-    lines += [
-        "",
-        f"Pareto front of single-user speed against aggregate throughput: {_md(', '.join(report.front) or 'none')}.",
-    ]
-    merged = [entry for entry in report.entries if entry["aliases"]]
-    if merged:
-        lines += ["", "The engine makes the same of these points, so they ran once:", ""]
-        lines += [f"- {_md(entry['name'])} = {_md(', '.join(entry['aliases']))}" for entry in merged]
-    failed = [entry for entry in report.entries if entry["failure"]]
-    if failed:
-        lines += ["", "## Failures", ""]
-        lines += [f"- {_md(one['name'])}: {_md(one['failure'].get('phase'))}, {_md(one['failure'].get('cause'))}: {_md(one['failure'].get('message'))}"
-                  for one in failed]  # fmt: skip
-    if report.sweep.problems:
-        lines += ["", "## Files that could not be used", ""]
-        lines += [f"- {_md(one['message'])}" for one in report.sweep.problems]
-    if report.baseline:
-        lines += ["", f"## Against {_md(report.baseline['title'])}", ""]
-        if report.comparison:
-            lines += [
-                "| point | context | concurrency | now tok/s | then tok/s | change | verdict |",
-                "|---|---|---|---|---|---|---|",
-            ]
-            lines += [f"| {_md(one['point'])} | {one['context']} | {one['concurrency']} | {one['now']:.1f} | {one['then']:.1f} | "
-                      f"{one['ratio'] - 1:+.1%} | {one['verdict']} |" for one in report.comparison]  # fmt: skip
-        else:
-            lines.append("No cell of this sweep is in the baseline.")
-        lines += ["", *(f"- {_md(one)}" for one in report.baseline["notes"])]
-    return "\n".join(lines).rstrip() + "\n"
 
 
 def write(report: Report, directory: str | Path, latest: bool = True) -> list[str]:
     """Write summary.csv, report.md, report.html and best.yml, and set the link; the names of what changed."""
     from .report_html import page
+    from .report_text import markdown
 
     folder = Path(directory)
     files: dict[str, str | None] = {
@@ -426,20 +325,6 @@ def clean(text: Any) -> str:
     return "".join(one if one.isprintable() else " " for one in str(text))
 
 
-def _line(row: Sequence[str], shown: Sequence[int], sizes: Sequence[int]) -> str:
-    parts = [_cut(clean(row[one]), sizes[one]) for one in shown]
-    return "  ".join(
-        part.ljust(sizes[one]) if one == 1 else part.rjust(sizes[one]) for part, one in zip(parts, shown)
-    )
-
-
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
+    """The text, or its beginning and an ellipsis, in at most `width` characters."""
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _md(text: Any) -> str:
-    """Text that Markdown and the HTML inside it leave alone."""
-    safe = clean(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    for sign in "|*_`[]#":
-        safe = safe.replace(sign, f"\\{sign}")
-    return safe

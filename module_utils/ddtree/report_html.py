@@ -127,6 +127,8 @@ def _points(report: Report) -> str:
         notes = list(entry["reasons"])
         notes += [f"same engine as {', '.join(entry['aliases'])}"] if entry["aliases"] else []
         notes += [f"not measured on {', '.join(entry['lost_hosts'])}"] if entry["lost_hosts"] else []
+        notes += [f"with {' '.join(point['extra_args'])}"] if point.get("extra_args") else []
+        notes += [f"with {name}={value}" for name, value in (point.get("extra_env") or {}).items()]
         notes += ["Pareto front"] if entry["name"] in report.front else []
         mode = (
             f"{derived.get('mode')}, width {derived.get('verify_width')}"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .report import Report, clean
+from .report import Report, clean, cut
 
 # Stand-ins that the page's own colours replace.
 INK, MUTED, LINE, PAPER = "#010203", "#040506", "#070809", "#0a0b0c"
@@ -72,7 +72,7 @@ def _throughput(report: Report, chosen: Sequence[Mapping[str, Any]]) -> str:
                         y,
                         width * 0.92,
                         color=SERIES[index],
-                        label=clean(entry["name"]) if at == 0 and axis is axes[0] else None,
+                        label=_label(entry["name"]) if at == 0 and axis is axes[0] else None,
                     )
                     if cell["low"] is not None:
                         low, high = max(y - cell["low"], 0), max(cell["high"] - y, 0)
@@ -162,7 +162,7 @@ def _labels(
             (-9, 9, "right"),
         ):
             text = axis.annotate(
-                clean(entry["name"]),
+                _label(entry["name"]),
                 spot,
                 (dx, dy),
                 textcoords="offset points",
@@ -201,7 +201,7 @@ def _accept(report: Report, chosen: Sequence[Mapping[str, Any]]) -> str:
             there = [(at, value) for at, value in enumerate(values) if value is not None]
             axis.plot([one[0] for one in there], [one[1] for one in there], color=SERIES[index], marker=MARKS[index], markersize=9 - index * 0.8,
                       linewidth=4 - index * 0.5,
-                      label=clean(entry["name"]))  # fmt: skip
+                      label=_label(entry["name"]))  # fmt: skip
         axis.set_xticks(range(len(report.contexts)), [str(one) for one in report.contexts])
         axis.set_xlim(-0.25, len(report.contexts) - 0.75)
         axis.margins(y=0.15)
@@ -236,7 +236,7 @@ def _restart(report: Report) -> str:
             for phase in entry["restart"]["phases"]:
                 name, seconds = str(phase.get("name")), float(phase.get("seconds") or 0)
                 # A sliver that nobody can see needs no entry in the legend.
-                label = clean(name) if name not in seen and seconds > longest * 0.002 else None
+                label = _label(name) if name not in seen and seconds > longest * 0.002 else None
                 if label:
                     seen.add(name)
                 axis.barh(at, seconds, left=left, height=0.62, color=PHASES.get(name, "#999999"), label=label)
@@ -250,7 +250,7 @@ def _restart(report: Report) -> str:
                 fontsize=9,
                 color=INK,
             )
-        axis.set_yticks(range(len(bars)), [clean(entry["name"]) for entry in bars])
+        axis.set_yticks(range(len(bars)), [_label(entry["name"]) for entry in bars])
         axis.invert_yaxis()
         axis.set_xlim(0, longest * 1.16)
         axis.grid(axis="y", visible=False)
@@ -264,6 +264,10 @@ def _restart(report: Report) -> str:
                       columnspacing=1.2, handlelength=1.2)  # fmt: skip
 
     return _svg(draw, "restart", (8.4, 1.25 + 0.3 * len(bars)), "Restart phases by point")
+
+
+def _label(text: Any) -> str:
+    return cut(clean(text), 32)
 
 
 def _svg(draw: Any, name: str, size: tuple[float, float], title: str) -> str:

@@ -27,7 +27,7 @@ REDACTED = "***"
 _NUMBER = (int, float)
 _TYPES: Mapping[str, Any] = {
     "sweep": str, "host": str, "point": dict, "config_id": str, "status": str, "started": str, "finished": str, "engine": dict,
-    "restart": dict, "cells": list, "coding": dict,
+    "restart": dict, "cells": list, "coding": dict, "failure": dict, "environment": dict, "aliases": list,
 }  # fmt: skip
 
 
@@ -167,52 +167,89 @@ def validate(record: Any, path: str = "the record") -> None:
         raise ResultError(f"{path} holds a {type(record).__name__}, a result is a mapping")
     if record.get("schema") != SCHEMA:
         raise ResultError(f"{path}: schema is {record.get('schema')!r}, this version reads {SCHEMA}")
+    check = _Check(path)
     for key, kind in _TYPES.items():
-        if record.get(key) is not None:
-            _require(isinstance(record[key], kind), path, key, record[key], f"a {kind.__name__}")
-    _require(isinstance(record.get("point"), dict), path, "point", record.get("point"), "a mapping")
+        check.kind(record, key, kind)
     status = record.get("status")
-    _require(status is None or status in STATUSES, path, "status", status, f"one of {', '.join(STATUSES)}")
-    failure = record.get("failure")
-    _require(failure is None or isinstance(failure, dict), path, "failure", failure, "a mapping or null")
-    _require(
-        status != "failed" or bool(failure), path, "failure", failure, "a mapping, since status is failed"
+    check.need(isinstance(record.get("point"), dict), "point", record.get("point"), "a mapping")
+    check.need(status is None or status in STATUSES, "status", status, f"one of {', '.join(STATUSES)}")
+    check.need(
+        status != "failed" or bool(record.get("failure")),
+        "failure",
+        None,
+        "a mapping, since status is failed",
     )
+    check.kind(record["point"], "name", str, "point.")
     seen = set()
-    for index, cell in enumerate(record.get("cells") or []):
-        place = f"cells[{index}]"
-        _require(isinstance(cell, dict), path, place, cell, "a mapping")
-        for key in ("context", "concurrency"):
-            good = (
-                isinstance(cell.get(key), int)
-                and not isinstance(cell[key], bool)
-                and cell[key] >= (key == "concurrency")
-            )
-            _require(good, path, f"{place}.{key}", cell.get(key), "a whole number")
-        for key in ("output_tok_s", "user_tok_s", "accept_length", "errors"):
-            good = cell.get(key) is None or (_is_number(cell[key]) and cell[key] >= 0)
-            _require(good, path, f"{place}.{key}", cell.get(key), "a finite number of at least 0")
-        _require(cell_key(cell) not in seen, path, place, cell_key(cell), "each context and concurrency once")
+    for index, cell in check.mappings(record, "cells"):
+        check.cell(cell, f"cells[{index}].")
+        check.need(
+            cell_key(cell) not in seen, f"cells[{index}]", cell_key(cell), "each context and concurrency once"
+        )
         seen.add(cell_key(cell))
     coding = record.get("coding") or {}
     for key in ("passed", "total"):
-        _require(
-            key not in coding or isinstance(coding[key], int),
-            path,
-            f"coding.{key}",
-            coding.get(key),
-            "a whole number",
+        check.need(
+            not coding or _is_whole(coding.get(key)), f"coding.{key}", coding.get(key), "a whole number"
         )
-    for index, task in enumerate(coding.get("tasks") or []):
-        _require(isinstance(task, dict), path, f"coding.tasks[{index}]", task, "a mapping")
-        outcome = task.get("outcome")
-        _require(
-            outcome in OUTCOMES,
-            path,
+    for index, task in check.mappings(coding, "tasks", "coding."):
+        check.need(
+            task.get("outcome") in OUTCOMES,
             f"coding.tasks[{index}].outcome",
-            outcome,
+            task.get("outcome"),
             f"one of {', '.join(OUTCOMES)}",
         )
+    restart = record.get("restart") or {}
+    check.number(restart, "seconds", "restart.")
+    for index, phase in check.mappings(restart, "phases", "restart."):
+        check.number(phase, "seconds", f"restart.phases[{index}].")
+    for key in ("derived", "requested", "resolved"):
+        check.kind(record.get("engine") or {}, key, dict, "engine.")
+
+
+@dataclass(frozen=True)
+class _Check:
+    path: str
+
+    def need(self, good: bool, place: str, value: Any, wanted: str) -> None:
+        if not good:
+            raise ResultError(f"{self.path}: {place} is {value!r}, {wanted} is wanted")
+
+    def kind(self, holder: Mapping[str, Any], key: str, kind: type, prefix: str = "") -> None:
+        value = holder.get(key)
+        self.need(value is None or isinstance(value, kind), prefix + key, value, f"a {kind.__name__}")
+
+    def number(self, holder: Mapping[str, Any], key: str, prefix: str) -> None:
+        value = holder.get(key)
+        good = value is None or (
+            isinstance(value, _NUMBER) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+        )
+        self.need(good, prefix + key, value, "a finite number of at least 0")
+
+    def mappings(
+        self, holder: Mapping[str, Any], key: str, prefix: str = ""
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        self.kind(holder, key, list, prefix)
+        for index, one in enumerate(holder.get(key) or []):
+            self.need(isinstance(one, dict), f"{prefix}{key}[{index}]", one, "a mapping")
+            yield index, one
+
+    def cell(self, cell: Mapping[str, Any], prefix: str) -> None:
+        for key, least in (("context", 0), ("concurrency", 1)):
+            good = _is_whole(cell.get(key)) and cell[key] >= least
+            self.need(good, prefix + key, cell.get(key), f"a whole number of at least {least}")
+        for key in ("output_tok_s", "user_tok_s", "accept_length", "errors"):
+            self.number(cell, key, prefix)
+        interval = cell.get("ci95")
+        good = interval is None or (isinstance(interval, list) and len(interval) == 2)
+        self.need(good, f"{prefix}ci95", interval, "[low, high]")
+        for index, edge in enumerate(interval or []):
+            good = edge is None or (isinstance(edge, _NUMBER) and not isinstance(edge, bool))
+            self.need(good, f"{prefix}ci95[{index}]", edge, "a number or null")
+        for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+            self.kind(cell, name, dict, prefix)
+            for key in ("p50", "p95", "p99"):
+                self.number(cell.get(name) or {}, key, f"{prefix}{name}.")
 
 
 def cell_key(cell: Mapping[str, Any]) -> tuple[int, int]:
@@ -266,17 +303,14 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, int) else str(value)
 
 
-def _require(good: bool, path: str, place: str, value: Any, wanted: str) -> None:
-    if not good:
-        raise ResultError(f"{path}: {place} is {value!r}, {wanted} is wanted")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, _NUMBER) and not isinstance(value, bool) and math.isfinite(value)
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def geometric_mean(values: Sequence[float]) -> float | None:
     """None for no values or one that is not above 0."""
     if not values or min(values) <= 0:
         return None
+    if min(values) == max(values):
+        return float(values[0])  # exactly, so that one host's figure stays what it is
     return math.exp(sum(math.log(one) for one in values) / len(values))

@@ -14,11 +14,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 SERVER = Server(python="/opt/sglang/bin/python", model="/m/target", drafter="/m/drafter")
-COMMON = ["/opt/sglang/bin/python", "-m", "sglang.launch_server", "--model-path", "/m/target", "--host", "127.0.0.1", "--port", "30000", "--tp-size", "8"]
+COMMON = [
+    "/opt/sglang/bin/python",
+    "-m",
+    "sglang.launch_server",
+    "--model-path",
+    "/m/target",
+    "--host",
+    "127.0.0.1",
+    "--port",
+    "30000",
+    "--tp-size",
+    "8",
+]
 LIMITS = ["--max-running-requests", "64", "--enable-metrics"]
 # The lines of the real engine's log, with its values: recordings of 0.5.17 and pull request 29907's format.
 RUNNER = "[2026-12-01 10:00:00 TP0] Initialized DFLASH draft runner. attention_backend=triton, model=Qwen3ForCausalLM, block_size=8, draft_window_size={}, compact_cache={}"
-WORKER = "[2026-12-01 10:00:00 TP0] Initialized DDTree worker. block_size=8, tree_budget=12, max_tree_nodes=13"
+WORKER = (
+    "[2026-12-01 10:00:00 TP0] Initialized DDTree worker. block_size=8, tree_budget=12, max_tree_nodes=13"
+)
 
 
 def changed(**values: object) -> Server:
@@ -38,7 +52,10 @@ def test_the_default_dialect_is_rendered_exactly() -> None:
     assert launch.expect == {
         "speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 12, "speculative_draft_window_size": 2048,
     }  # fmt: skip
-    assert [bool(re.search(proof, line)) for proof, line in zip(launch.log_proofs, (RUNNER.format(2048, True), WORKER))] == [True, True]
+    assert [
+        bool(re.search(proof, line))
+        for proof, line in zip(launch.log_proofs, (RUNNER.format(2048, True), WORKER))
+    ] == [True, True]
     assert not re.search(launch.log_proofs[0], RUNNER.format(None, False))
 
 
@@ -81,7 +98,11 @@ def test_pr36196_takes_its_budget_by_environment() -> None:
 ])  # fmt: skip
 def test_pr29907_derives_as_its_source_does(budget: int, topk: int | None, mode: str, effective: int) -> None:
     derived = render(Point(budget=budget, topk=topk), SERVER).derived
-    assert (derived["mode"], derived["effective_topk"], derived["verify_width"]) == (mode, effective, budget + 1)
+    assert (derived["mode"], derived["effective_topk"], derived["verify_width"]) == (
+        mode,
+        effective,
+        budget + 1,
+    )
 
 
 def test_topk_4_and_6_are_one_engine_at_budgets_8_to_20() -> None:
@@ -104,7 +125,9 @@ def test_what_the_engine_sees_differently_is_never_collapsed() -> None:
         Point(dialect="jetspec", budget=12, topk=2), Point(dialect="jetspec", budget=12, topk=4),
     ]  # fmt: skip
     assert [run["aliases"] for run in collapse(points, SERVER)] == [[]] * len(points)
-    assert engine_key(render(points[0], SERVER)) != engine_key(render(points[0], changed(extra_args=("--y",))))
+    assert engine_key(render(points[0], SERVER)) != engine_key(
+        render(points[0], changed(extra_args=("--y",)))
+    )
 
 
 def test_an_environment_that_sets_the_ceiling_itself_is_no_alias() -> None:
@@ -140,11 +163,17 @@ def test_refuses_what_the_engine_would_after_its_load(point: Point, server: Serv
 
 def test_a_chain_of_pr29907_may_have_another_backend() -> None:
     launch = render(Point(budget=4, extra_args=("--attention-backend", "fa3")), SERVER)
-    assert launch.argv.count("--attention-backend") == 1 and launch.argv[-2:] == ["--attention-backend", "fa3"]
+    assert launch.argv.count("--attention-backend") == 1 and launch.argv[-2:] == [
+        "--attention-backend",
+        "fa3",
+    ]
 
 
 def test_extra_arguments_replace_common_ones_and_come_last() -> None:
-    launch = render(Point(dialect="none", window=None, extra_args=("--max-running-requests", "16")), changed(extra_args=("--trust-remote-code",)))
+    launch = render(
+        Point(dialect="none", window=None, extra_args=("--max-running-requests", "16")),
+        changed(extra_args=("--trust-remote-code",)),
+    )
     assert launch.argv[-3:] == ["--trust-remote-code", "--max-running-requests", "16"]
     assert launch.argv.count("--max-running-requests") == 1
 
@@ -158,11 +187,16 @@ def test_warnings() -> None:
 
 
 def test_keys_are_never_in_argv_environment_or_identity() -> None:
-    server = Server.from_dict({"python": "/p", "model": "/m", "drafter": "/d", "api_key": True, "admin_api_key": True})
+    server = Server.from_dict(
+        {"python": "/p", "model": "/m", "drafter": "/d", "api_key": True, "admin_api_key": True}
+    )
     launch = render(Point(budget=12), server)
     assert launch.secret_flags == {"--api-key": "DDTREE_API_KEY", "--admin-api-key": "DDTREE_ADMIN_API_KEY"}
     assert not any("api-key" in one for one in launch.argv)
-    assert launch.config_id == render(Point(budget=12), dataclasses.replace(server, api_key=False, admin_api_key=False)).config_id
+    assert (
+        launch.config_id
+        == render(Point(budget=12), dataclasses.replace(server, api_key=False, admin_api_key=False)).config_id
+    )
 
 
 def test_the_identity_follows_argv_and_environment_alone() -> None:
@@ -227,8 +261,22 @@ def test_a_server_is_read_from_strings_or_refused(given_server: dict, said: str)
 
 
 def test_a_server_from_strings() -> None:
-    server = Server.from_dict({"python": "/p", "model": "/m", "port": "31000", "extra_args": "--a b", "extra_env": {"X": 1}, "api_key": False})
-    assert (server.port, server.extra_args, server.extra_env, server.api_key) == (31000, ("--a", "b"), (("X", "1"),), False)
+    server = Server.from_dict(
+        {
+            "python": "/p",
+            "model": "/m",
+            "port": "31000",
+            "extra_args": "--a b",
+            "extra_env": {"X": 1},
+            "api_key": False,
+        }
+    )
+    assert (server.port, server.extra_args, server.extra_env, server.api_key) == (
+        31000,
+        ("--a", "b"),
+        (("X", "1"),),
+        False,
+    )
 
 
 def test_every_stock_flag_exists_in_the_recorded_parser() -> None:
@@ -239,8 +287,12 @@ def test_every_stock_flag_exists_in_the_recorded_parser() -> None:
         assert flags - known <= {"--speculative-ddtree-budget"}, point
 
 
-@given(st.integers(1, 200), st.none() | st.integers(1, 64), st.none() | st.integers(8, 4096), st.integers(2, 32))
-def test_equal_keys_mean_equal_derived_values(budget: int, topk: int | None, window: int | None, block: int) -> None:
+@given(
+    st.integers(1, 200), st.none() | st.integers(1, 64), st.none() | st.integers(8, 4096), st.integers(2, 32)
+)
+def test_equal_keys_mean_equal_derived_values(
+    budget: int, topk: int | None, window: int | None, block: int
+) -> None:
     server = changed(block_size=block)
     if window is not None and window < block:
         window = block

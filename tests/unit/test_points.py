@@ -124,7 +124,9 @@ def test_outer_keys_go_under_listed_points_and_defaults_under_both() -> None:
 
 
 def test_the_same_point_asked_twice_is_one() -> None:
-    assert names({"points": [{"budget": 8}, {"budget": "8", "window": 2048}, {"budget": [8, 8]}]}) == ["b8-w2048"]
+    assert names({"points": [{"budget": 8}, {"budget": "8", "window": 2048}, {"budget": [8, 8]}]}) == [
+        "b8-w2048"
+    ]
 
 
 def test_exclude_takes_out_what_matches_all_its_keys() -> None:
@@ -133,8 +135,17 @@ def test_exclude_takes_out_what_matches_all_its_keys() -> None:
 
 
 def test_extra_args_and_environment_are_axes_too() -> None:
-    points = expand({"budget": 8, "extra_args": [["--a", 1], {"mem_fraction_static": 0.8, "enable-x": True, "no": False}]}, {})
-    assert [point.extra_args for point in points] == [("--a", "1"), ("--mem-fraction-static", "0.8", "--enable-x")]
+    points = expand(
+        {
+            "budget": 8,
+            "extra_args": [["--a", 1], {"mem_fraction_static": 0.8, "enable-x": True, "no": False}],
+        },
+        {},
+    )
+    assert [point.extra_args for point in points] == [
+        ("--a", "1"),
+        ("--mem-fraction-static", "0.8", "--enable-x"),
+    ]
     assert len({point.name for point in points}) == 2
     assert arguments("--a 'b c'") == ("--a", "b c")
     assert environment({"B": 2, "A": "x"}) == (("A", "x"), ("B", "2"))
@@ -156,7 +167,9 @@ def test_shipped_sweeps(file: str, wanted: list[str]) -> None:
 
 
 def test_a_misspelt_name_gets_the_nearest() -> None:
-    with pytest.raises(PointError, match=r"^bugdet is not an option of sweep\.yml; did you mean budget\? .*allowed_vars"):
+    with pytest.raises(
+        PointError, match=r"^bugdet is not an option of sweep\.yml; did you mean budget\? .*allowed_vars"
+    ):
         check_names(["topk", "bugdet"], ["budget", "topk"])
     with pytest.raises(PointError, match=r"^zzz is not an option of x\.yml \("):
         check_names(["zzz"], ["budget"], what="x.yml")
@@ -172,13 +185,19 @@ class TaggedInt(int):
 
 
 def test_tagged_values_become_plain() -> None:
-    point = expand({Tagged("budget"): TaggedInt(12), Tagged("topk"): Tagged("6"), "extra_args": [Tagged("--x")]}, {})[0]
+    point = expand(
+        {Tagged("budget"): TaggedInt(12), Tagged("topk"): Tagged("6"), "extra_args": [Tagged("--x")]}, {}
+    )[0]
     plain = point.as_dict()
     assert [type(plain[key]) for key in ("dialect", "budget", "topk", "window")] == [str, int, int, int]
     assert yaml.safe_load(yaml.safe_dump(plain))["extra_args"] == ["--x"]
 
 
-@given(st.lists(numbers, min_size=1, max_size=4), st.lists(numbers, min_size=1, max_size=4), st.lists(windows, min_size=1, max_size=3))
+@given(
+    st.lists(numbers, min_size=1, max_size=4),
+    st.lists(numbers, min_size=1, max_size=4),
+    st.lists(windows, min_size=1, max_size=3),
+)
 def test_every_spelling_of_a_grid_is_the_same_grid(budgets: list, topks: list, sizes: list) -> None:
     def text(values: list) -> str:
         return ",".join("none" if value is None else str(value) for value in values)
@@ -221,7 +240,13 @@ def test_any_text_is_a_number_or_a_refusal(text: str) -> None:
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
                     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=6))  # fmt: skip
 def test_anything_at_any_place_is_points_or_a_point_error(value: object) -> None:
-    for spec in (value, *({key: value} for key in ("budget", "window", "points", "dialect", "extra_args", "extra_env", "exclude"))):
+    for spec in (
+        value,
+        *(
+            {key: value}
+            for key in ("budget", "window", "points", "dialect", "extra_args", "extra_env", "exclude")
+        ),
+    ):
         try:
             found = expand(spec, {})  # type: ignore[arg-type]
         except PointError:

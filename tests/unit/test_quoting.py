@@ -20,8 +20,35 @@ from hypothesis import strategies as st
 from supervisor.datatypes import dict_of_key_value_pairs
 from supervisor.options import UnhosedConfigParser, expand
 
-HOSTILE = ["%n", "$HOME", "${HOME}", '{"a": "b c"}', "it's", "a\\b", "; rm", " ; ", " # x", "#x", ";", "'", '"', "\t", "", "\\", "%(x)s", "%%", "$$", "é ü", "\\x41", "-"]
-texts = st.text(st.characters(exclude_categories=("Cc", "Cs", "Cn")), max_size=30) | st.sampled_from(HOSTILE) | st.text("'\"\\ ;#%$\t(){}n", max_size=12)
+HOSTILE = [
+    "%n",
+    "$HOME",
+    "${HOME}",
+    '{"a": "b c"}',
+    "it's",
+    "a\\b",
+    "; rm",
+    " ; ",
+    " # x",
+    "#x",
+    ";",
+    "'",
+    '"',
+    "\t",
+    "",
+    "\\",
+    "%(x)s",
+    "%%",
+    "$$",
+    "é ü",
+    "\\x41",
+    "-",
+]
+texts = (
+    st.text(st.characters(exclude_categories=("Cc", "Cs", "Cn")), max_size=30)
+    | st.sampled_from(HOSTILE)
+    | st.text("'\"\\ ;#%$\t(){}n", max_size=12)
+)
 
 
 def systemd_reads(unit_value: str, environment: dict[str, str]) -> list[str]:
@@ -59,7 +86,11 @@ def systemd_reads(unit_value: str, environment: dict[str, str]) -> list[str]:
         word = word.replace("%%", "%")
         if number:
             assert not re.match(r"\$[A-Za-z_]", word), "a variable that is split into words"
-            word = re.sub(r"\$\$|\$\{(\w+)\}|\$\w+", lambda match: "$" if match[0] == "$$" else environment[match[1]], word)
+            word = re.sub(
+                r"\$\$|\$\{(\w+)\}|\$\w+",
+                lambda match: "$" if match[0] == "$$" else environment[match[1]],
+                word,
+            )
         found.append(word)
     return found
 
@@ -125,7 +156,13 @@ def test_supervisord_gives_every_environment_back_or_it_is_refused(environment: 
 
 
 def test_what_an_engine_is_given_needs_no_refusal() -> None:
-    environment = {"LD_LIBRARY_PATH": "/a:/b", "CFG": '{"a": [1, 2]}', "NO_PROXY": "127.0.0.1,::1", "P": "50%", "EMPTY": ""}
+    environment = {
+        "LD_LIBRARY_PATH": "/a:/b",
+        "CFG": '{"a": [1, 2]}',
+        "NO_PROXY": "127.0.0.1,::1",
+        "P": "50%",
+        "EMPTY": "",
+    }
     assert supervisor_reads("/p", supervisor_env(environment))[1] == environment
 
 
@@ -135,13 +172,20 @@ def test_a_secret_is_a_variable_in_both() -> None:
     assert text.endswith("--api-key \\\n  ${DDTREE_API_KEY}")
     assert systemd_reads(text, {"DDTREE_API_KEY": "a b$c"}) == [*argv, "--api-key", "a b$c"]
     command, _ = supervisor_reads(supervisor_command(["/bin/echo", "a b"], secrets), "")
-    ran = subprocess.run(command, env={"DDTREE_API_KEY": "s e$c'"}, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        command, env={"DDTREE_API_KEY": "s e$c'"}, capture_output=True, text=True, check=True
+    )
     assert ran.stdout == "a b --api-key s e$c'\n"
 
 
 @pytest.mark.parametrize("bad", ["a\nb", "a\rb", "\x00", "\x7f", "\x1b[0m", "\ud800", "\ufdd0", "\U0001ffff"])
 def test_what_no_quoting_carries_is_refused(bad: str) -> None:
-    for attempt in (lambda: systemd_word(bad), lambda: env_line("A", bad), lambda: supervisor_command(["/p", bad]), lambda: supervisor_env({"A": bad})):
+    for attempt in (
+        lambda: systemd_word(bad),
+        lambda: env_line("A", bad),
+        lambda: supervisor_command(["/p", bad]),
+        lambda: supervisor_env({"A": bad}),
+    ):
         with pytest.raises(QuoteError, match=r"U\+[0-9A-F]{4}"):
             attempt()
 
@@ -163,6 +207,10 @@ def test_a_program_that_systemd_would_not_start_is_refused(argv: list[str]) -> N
 
 @pytest.mark.parametrize("name", ["", "1A", "A-B", "A=B", "A\nB"])
 def test_names_of_variables_are_checked(name: str) -> None:
-    for attempt in (lambda: env_line(name, "x"), lambda: supervisor_env({name: "x"}), lambda: systemd_exec(["/p"], {"--k": name})):
+    for attempt in (
+        lambda: env_line(name, "x"),
+        lambda: supervisor_env({name: "x"}),
+        lambda: systemd_exec(["/p"], {"--k": name}),
+    ):
         with pytest.raises(QuoteError):
             attempt()

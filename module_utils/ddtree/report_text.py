@@ -1,0 +1,126 @@
+"""The report as text: a table for a terminal, and Markdown."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from .report import Report, accepts, clean, coding_text, cut, headline, span, why
+
+
+def table(report: Report) -> tuple[list[str], list[list[str]]]:
+    """(header, rows) of the points by rank, as text; the last column says what is against a point."""
+    header = [
+        "#",
+        "point",
+        *(f"{context}" for _ in report.levels for context in report.contexts),
+        "coding",
+        "accept",
+        "restart s",
+        "note",
+    ]
+    rows = []
+    for entry in report.entries:
+        cells = [
+            entry["cells"].get((context, level)) for level in report.levels for context in report.contexts
+        ]
+        restart = entry["restart"] or {}
+        rows.append([
+            str(entry["rank"] or "–"), entry["name"],
+            *(f"{cell['output_tok_s']:.1f}" if cell and cell["output_tok_s"] else "–" for cell in cells),
+            coding_text(entry), span(accepts(entry)), f"{restart['seconds']:.0f}" if restart.get("seconds") is not None else "–",
+            "; ".join(entry["reasons"]),
+        ])  # fmt: skip
+    return header, rows
+
+
+def terminal_table(report: Report, width: int = 100) -> str:
+    """The result for a terminal of `width` columns: as many cells as fit, then the winner and why."""
+    header, rows = table(report)
+    sizes = [max(len(clean(row[index])) for row in [header, *rows]) for index in range(len(header))]
+    sizes[1] = min(sizes[1], 34)
+    cells = list(range(2, len(header) - 4))
+    shown = [0, 1, *cells, len(header) - 4, len(header) - 3, len(header) - 2]
+    while len(cells) > 1 and sum(sizes[one] + 2 for one in shown) > width:
+        # The middle goes first: the lowest and the highest load say most.
+        shown.remove(cells.pop(len(cells) // 2))
+    lines = [f"Sweep {clean(report.sweep.name)}: output tok/s by concurrency (C) and context"]
+    groups, at = "", sum(sizes[one] + 2 for one in (0, 1))
+    for level_index, level in enumerate(report.levels):
+        mine = [one for one in cells if (one - 2) // len(report.contexts) == level_index]
+        if mine:
+            groups = groups.ljust(at) + f"C={level}"
+            at += sum(sizes[one] + 2 for one in mine)
+    lines += [
+        groups.rstrip(),
+        _line(header, shown, sizes),
+        "-" * min(width, sum(sizes[one] + 2 for one in shown) - 2),
+    ]
+    for row in rows:
+        lines.append(_line(row, shown, sizes))
+        if row[-1]:
+            lines.append(" " * (sizes[0] + 2) + cut("  " + clean(row[-1]), width - sizes[0] - 2))
+    if len(cells) < len(header) - 6:
+        lines.append(f"({len(header) - 6 - len(cells)} more columns are in summary.csv)")
+    told = [*why(report), *(f"unusable: {one['message']}" for one in report.sweep.problems)]
+    lines += ["", cut(clean(headline(report)), width)]
+    for one in told:
+        lines += textwrap.wrap(clean(one), width, initial_indent="  - ", subsequent_indent="    ")
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def markdown(report: Report) -> str:
+    """The report for a pull request or a chat."""
+    lines = [f"# Sweep {_md(report.sweep.name)}", "", f"**{_md(headline(report))}**", ""]
+    lines += [f"- {_md(one)}" for one in why(report)]
+    header, rows = table(report)
+    names = [f"C={level} / {context}" for level in report.levels for context in report.contexts]
+    header = [*header[:2], *names, *header[-4:]]
+    lines += ["", "Output tok/s by concurrency (C) and context in tokens, best first.", ""]
+    lines += ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(_md(one) for one in row) + " |" for row in rows]
+    lines += [
+        "",
+        f"Pareto front of single-user speed against aggregate throughput: {_md(', '.join(report.front) or 'none')}.",
+    ]
+    merged = [entry for entry in report.entries if entry["aliases"]]
+    if merged:
+        lines += ["", "The engine makes the same of these points, so they ran once:", ""]
+        lines += [f"- {_md(entry['name'])} = {_md(', '.join(entry['aliases']))}" for entry in merged]
+    failed = [entry for entry in report.entries if entry["failure"]]
+    if failed:
+        lines += ["", "## Failures", ""]
+        lines += [f"- {_md(one['name'])}: {_md(one['failure'].get('phase'))}, {_md(one['failure'].get('cause'))}: {_md(one['failure'].get('message'))}"
+                  for one in failed]  # fmt: skip
+    if report.sweep.problems:
+        lines += ["", "## Files that could not be used", ""]
+        lines += [f"- {_md(one['message'])}" for one in report.sweep.problems]
+    if report.baseline:
+        lines += ["", f"## Against {_md(report.baseline['title'])}", ""]
+        if report.comparison:
+            lines += [
+                "| point | context | concurrency | now tok/s | then tok/s | change | verdict |",
+                "|---|---|---|---|---|---|---|",
+            ]
+            lines += [f"| {_md(one['point'])} | {one['context']} | {one['concurrency']} | {one['now']:.1f} | {one['then']:.1f} | "
+                      f"{one['ratio'] - 1:+.1%} | {one['verdict']} |" for one in report.comparison]  # fmt: skip
+        else:
+            lines.append("No cell of this sweep is in the baseline.")
+        lines += ["", *(f"- {_md(one)}" for one in report.baseline["notes"])]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _line(row: Sequence[str], shown: Sequence[int], sizes: Sequence[int]) -> str:
+    parts = [cut(clean(row[one]), sizes[one]) for one in shown]
+    return "  ".join(
+        part.ljust(sizes[one]) if one == 1 else part.rjust(sizes[one]) for part, one in zip(parts, shown)
+    )
+
+
+def _md(text: Any) -> str:
+    """Text that Markdown and the HTML inside it leave alone."""
+    safe = clean(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    for sign in "|*_`[]#":
+        safe = safe.replace(sign, f"\\{sign}")
+    return safe
