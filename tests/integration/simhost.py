@@ -110,7 +110,7 @@ class Engine:
 class Host:
     """State folder, models and engines of one simulated host."""
 
-    def __init__(self, folder: Path, library: Path, scale: float = 600.0) -> None:
+    def __init__(self, folder: Path, library: Path, scale: float = 1000.0) -> None:
         self.folder, self.library, self.engines = folder, library, list[Engine]()
         self.state = folder / "state"
         (self.state / "holders").mkdir(parents=True)
@@ -131,6 +131,13 @@ class Host:
     def start(self, *flags: str, algorithm: str = "DDTREE", budget: int = 12, window: int | None = 2048, port: int = 0, tp: int = 8,
               model: str = "", env: dict[str, str] | None = None) -> Engine:  # fmt: skip
         port = port or free_port()
+        if tp < 8 and not model:  # the big model fits eight GPUs only
+            small = self.folder / f"model-tp{tp}"
+            small.mkdir(exist_ok=True)
+            config = json.loads((FILES / "models" / "target" / "config.json").read_text())
+            config["simulated"]["weight_gib"] *= tp / 8
+            (small / "config.json").write_text(json.dumps(config))
+            model = str(small)
         argv = ["--model-path", model or str(FILES / "models" / "target"), "--host", "127.0.0.1", "--port", str(port), "--tp-size", str(tp),
                 "--attention-backend", "triton", "--page-size", "1", "--max-running-requests", "64", "--enable-metrics"]  # fmt: skip
         if algorithm != "NONE":

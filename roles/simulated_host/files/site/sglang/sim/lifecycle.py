@@ -51,13 +51,14 @@ class Launch:
 
     def start_children(self, load: ranks.Load) -> None:
         parent = os.getpid()
+        signal.signal(signal.SIGQUIT, lambda *_: self.die(settle=False))  # a child may fail before the last is forked
         for rank in range(len(load.boards)):
             read, write = os.pipe()
             os.set_blocking(write, False)
-            child = ranks.Rank(rank, load, self.shared, self.state, read, parent)
+            self.pipes.append(write)
+            child = ranks.Rank(rank, load, self.shared, self.state, read, parent, close=self.pipes)
             self.children[ranks.fork(child.run)] = f"scheduler_{rank}"
             os.close(read)
-            self.pipes.append(write)
         self.children[ranks.fork(lambda: ranks.detokenizer(parent))] = "detokenizer"
 
     @property
@@ -119,7 +120,6 @@ class Launch:
 
     def wait_loaded(self, load: ranks.Load) -> None:
         """Returns when every rank is ready. A rank that fails ends this process with signal 9."""
-        signal.signal(signal.SIGQUIT, lambda *_: self.die(settle=False))
         count = len(load.boards)
         while any(self.shared.stage(rank) < ranks.Shared.READY for rank in range(count)):
             dead = self.dead_child()
@@ -168,7 +168,7 @@ class Launch:
     async def watchdog(self) -> None:
         while True:
             await asyncio.sleep(WATCHDOG_SECONDS)
-            dead = None if self.draining else self.dead_child()
+            dead = self.dead_child()
             if dead:
                 log(f"Subprocess {dead[1]} (pid={dead[0]}) crashed with exit code {dead[2]}. Triggering SIGQUIT for cleanup...")
                 self.die(settle=True)

@@ -96,9 +96,9 @@ class Load:
 class Rank:
     """One scheduler process, from fork to exit."""
 
-    def __init__(self, rank: int, load: Load, shared: Shared, state: Path, log_pipe: int, parent: int) -> None:
+    def __init__(self, rank: int, load: Load, shared: Shared, state: Path, log_pipe: int, parent: int, close: list[int]) -> None:
         self.rank, self.load, self.shared, self.state, self.pipe, self.parent = rank, load, shared, state, log_pipe, parent
-        self.gpu = load.boards[rank]
+        self.gpu, self.close = load.boards[rank], close
         self.faults = Faults(state)
         self.holder: Holder  # made in the child, whose pid it bears
         self.tag = f"TP{rank}" if len(load.boards) > 1 else ""
@@ -106,6 +106,8 @@ class Rank:
 
     def run(self) -> NoReturn:
         die_with_parent(self.parent)
+        for one in self.close:  # writing ends: while a child holds one, no other sees its pipe end
+            os.close(one)
         self.holder = Holder(self.state, [self.gpu.index])
         for one in (signal.SIGQUIT, signal.SIGINT):
             signal.signal(one, signal.SIG_DFL)

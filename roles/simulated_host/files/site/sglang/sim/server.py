@@ -148,8 +148,6 @@ async def _warm_up(launch: Launch) -> None:
         headers["Authorization"] = f"Bearer {launch.args['api_key']}"
     body = {"text": "The capital city of France is", "sampling_params": {"temperature": 0, "max_new_tokens": 8}}
     try:
-        if launch.strike and launch.faults.get("crash_at") == "warmup":
-            raise RuntimeError("Simulated crash at the warm-up (fault crash_at=warmup)")
         async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=600), trust_env=False) as session:
             end = time.monotonic() + 120
             while True:
@@ -161,6 +159,8 @@ async def _warm_up(launch: Launch) -> None:
                 except (aiohttp.ClientError, OSError):
                     if time.monotonic() > end:
                         raise
+            if launch.strike and launch.faults.get("crash_at") == "warmup":
+                raise RuntimeError("Simulated crash at the warm-up (fault crash_at=warmup)")
             async with session.post(f"{url}/generate", json=body) as found:
                 found.raise_for_status()
                 await found.read()
