@@ -29,9 +29,9 @@ def prompt(tokens: int, salt: int) -> str:
     return "".join(f"{chr(97 + (salt * 7 + at) % 26)}{(salt * 31 + at) % 997:03d}"[:4] + " " for at in range(tokens))[:-1]
 
 
-async def one(session: aiohttp.ClientSession, url: str, context: int, tokens: int, salt: int) -> tuple[float, float, int, int]:
+async def one(session: aiohttp.ClientSession, url: str, context: int, tokens: int, text: str) -> tuple[float, float, int, int]:
     """Of one stream: seconds to the first token, to the end, tokens, verify steps."""
-    body = {"text": prompt(context, salt), "stream": True, "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}}
+    body = {"text": text, "stream": True, "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}}
     began, first, last = time.perf_counter(), 0.0, b""
     async with session.post(f"{url}/generate", json=body) as found:
         async for line in found.content:
@@ -45,13 +45,13 @@ async def one(session: aiohttp.ClientSession, url: str, context: int, tokens: in
 
 async def closed_loop(url: str, context: int, streams: int, tokens: int, rounds: int) -> tuple[float, float, float]:
     """Output tok/s per user times streams, accept length, median first token: from each stream's own cycle."""
-    salts = iter(range(10_000))
+    prompts = iter([prompt(context, salt + context * 100) for salt in range(streams * rounds)])
     got: list[tuple[float, float, int, int]] = []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), read_bufsize=1 << 22) as session:
 
         async def slot() -> None:
             for _ in range(rounds):
-                got.append(await one(session, url, context, tokens, next(salts) + context * 100))
+                got.append(await one(session, url, context, tokens, next(prompts)))
 
         await asyncio.gather(*(slot() for _ in range(streams)))
     cycles = sorted(end for _, end, _, _ in got)
@@ -66,7 +66,7 @@ def test_measured_speed_is_the_formula(engine: Engine, context: int, streams: in
     truth = speed.output_tok_s(SEEDED, context, streams, tokens)
     assert rate == pytest.approx(truth, rel=0.05)
     assert accept == pytest.approx(speed.accept_length(SEEDED, context), rel=0.02)
-    assert first == pytest.approx(speed.ttft_seconds(context), abs=0.06)
+    assert first == pytest.approx(speed.ttft_seconds(context), abs=0.06 if streams == 1 else 0.2)
 
 
 def test_topk_that_changes_nothing_gives_the_same_speed() -> None:

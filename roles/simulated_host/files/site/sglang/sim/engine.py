@@ -37,11 +37,13 @@ class Request:
     salt: int = 0
     rid: str = field(default_factory=lambda: uuid.uuid4().hex)
     received: float = field(default_factory=time.time)
+    arrived: float = 0.0  # loop time at which its headers came; what parsing takes is part of the wait for the first token
     pieces: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     finish: dict[str, Any] = field(default_factory=dict)
     matched_text: str | None = None
     cached: int = 0
+    prefix_key: int = 0
     done: int = 0  # tokens given so far
     verify_steps: int = 0
     histogram: list[int] = field(default_factory=list)
@@ -76,22 +78,26 @@ class PrefixCache:
 
     def match(self, ids: list[int]) -> int:
         """Tokens of the longest known prefix; the last token is always computed."""
-        found, key = 0, 0
+        found, key, seen = 0, 0, self._seen
         for one in ids[:-1]:
             key = hash((key, one))
-            if key not in self._seen:
+            if key not in seen:
                 break
             found += 1
         return found
 
-    def insert(self, ids: list[int]) -> None:
-        key = 0
+    def insert(self, ids: list[int], after: int = 0) -> int:
+        """Remember every prefix of `ids`, which follow the prefix with the key `after`; returns the key of the whole."""
+        key, seen = after, self._seen
         for one in ids:
             key = hash((key, one))
-            self._seen[key] = None
-            self._seen.move_to_end(key)
-        while len(self._seen) > self._capacity:
-            self._seen.popitem(last=False)
+            if key in seen:
+                seen.move_to_end(key)
+            else:
+                seen[key] = None
+        while len(seen) > self._capacity:
+            seen.popitem(last=False)
+        return key
 
     def clear(self) -> None:
         self._seen.clear()
@@ -173,6 +179,7 @@ class Engine:
     async def _admit(self, request: Request) -> None:
         if not self.running and not self.waiting and now() - self._idle_since > NEW_RUN_AFTER:
             self.carry.owed = 0.0
+        request.arrived = request.arrived or now()
         if self.waiting or not self._fits(request):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.waiting.append((request, turn))
@@ -183,6 +190,7 @@ class Engine:
                 self.running.pop(request.rid, None)
                 self._wake()
                 raise
+            request.arrived = now()
         else:
             self.running[request.rid] = request
         request.began = time.time()
@@ -201,10 +209,10 @@ class Engine:
                 turn.set_result(None)
 
     async def _tokens(self, request: Request) -> AsyncIterator[int]:
-        began = now()
+        began = request.arrived
         if self._radix:
             request.cached = self.cache.match(request.prompt_ids)
-            self.cache.insert(request.prompt_ids)
+            request.prefix_key = self.cache.insert(request.prompt_ids)
         factor = max(1e-3, self.faults.seconds("speed", 1.0))
         deadline = began + speed.ttft_seconds(request.context - request.cached, self.config.tp) / factor
         deadline = max(deadline, self.serve_from)
@@ -305,7 +313,7 @@ class Engine:
     def _finished(self, request: Request) -> None:
         request.ended = request.ended or time.time()
         if self._radix:
-            self.cache.insert(request.prompt_ids + request.ids)
+            self.cache.insert(request.ids, request.prefix_key)
         self.metrics.finished(request)
 
     def remaining(self) -> list[str]:

@@ -18,7 +18,7 @@ from .clock import now
 from .engine import Engine
 from .lifecycle import Launch
 from .metrics import Metrics
-from .web_common import WARM_UP_HEADER, Context, answer
+from .web_common import ARRIVED, WARM_UP_HEADER, Context, answer
 
 Handler = Callable[[Context, web.Request], Awaitable[web.StreamResponse]]
 OPEN = ("/health", "/ready", "/metrics")  # and what begins with them: never asks for a key
@@ -52,6 +52,7 @@ def application(context: Context) -> web.Application:
 
     @web.middleware
     async def around(http: web.Request, handler: Any) -> web.StreamResponse:
+        http[ARRIVED] = now()
         if http.path in INSTALLS_SIGTERM:
             launch.install_sigterm()
         key = (http.path, http.method)

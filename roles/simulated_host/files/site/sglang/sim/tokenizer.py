@@ -32,7 +32,8 @@ def token_id(piece: str) -> int:
 
 
 def encode(text: str) -> list[int]:
-    return [token_id(piece) for piece in pieces(text)]
+    known = _ids
+    return [known[piece] if piece in known else token_id(piece) for piece in pieces(text)]
 
 
 def decode(ids: list[int]) -> str:

@@ -13,6 +13,7 @@ from .tokenizer import encode
 if TYPE_CHECKING:
     from .lifecycle import Launch
 
+ARRIVED = web.RequestKey("arrived", float) if hasattr(web, "RequestKey") else "arrived"
 WARM_UP_HEADER = "X-Simulated-Warm-Up"
 
 
@@ -52,7 +53,7 @@ class Context:
             prompt=prompt, prompt_ids=ids, wanted=max(1, wanted), ignore_eos=bool(sampling.get("ignore_eos")),
             stop=[stop] if isinstance(stop, str) else [str(one) for one in stop], stream=stream,
             salt=self.salt if float(sampling.get("temperature", 1.0) or 0.0) > 0 else 0,
-            warm_up=http.headers.get(WARM_UP_HEADER) == self.launch.launch_id,
+            arrived=http[ARRIVED], warm_up=http.headers.get(WARM_UP_HEADER) == self.launch.launch_id,
         )  # fmt: skip
 
     def broken(self, request: Request) -> bool:
