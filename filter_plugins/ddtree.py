@@ -13,9 +13,7 @@ from ansible.errors import AnsibleFilterError
 
 # Ansible's setting module_utils is for modules; a plugin finds the package by its own place in the tree.
 sys.path.append(str(Path(__file__).resolve().parent.parent / "module_utils"))
-dialects, engine, points, quoting = (
-    importlib.import_module(f"ddtree.{name}") for name in ("dialects", "engine", "points", "quoting")
-)
+dialects, engine, points, quoting = (importlib.import_module(f"ddtree.{name}") for name in ("dialects", "engine", "points", "quoting"))
 
 
 def _sentences(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,14 +34,10 @@ def ddtree_points(
     return [point.as_dict() for point in points.expand(spec, defaults or {}, dialects.merged(own))]
 
 
-def ddtree_launch(
-    point: Mapping[str, Any], server: Mapping[str, Any], own: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def ddtree_launch(point: Mapping[str, Any], server: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """{argv, env, config_id, derived, expect, log_proofs, warnings, secret_flags, key}"""
     table = dialects.merged(own)
-    return engine.render(
-        points.Point.from_dict(point, table), engine.Server.from_dict(server), table
-    ).as_dict()
+    return engine.render(points.Point.from_dict(point, table), engine.Server.from_dict(server), table).as_dict()
 
 
 def ddtree_collapse(
@@ -51,13 +45,8 @@ def ddtree_collapse(
 ) -> list[dict[str, Any]]:
     """[{point, aliases, launch}], one entry for each engine configuration."""
     table = dialects.merged(own)
-    found = engine.collapse(
-        [points.Point.from_dict(one, table) for one in asked], engine.Server.from_dict(server), table
-    )
-    return [
-        {"point": one["point"].as_dict(), "aliases": one["aliases"], "launch": one["launch"].as_dict()}
-        for one in found
-    ]
+    found = engine.collapse([points.Point.from_dict(one, table) for one in asked], engine.Server.from_dict(server), table)
+    return [{"point": one["point"].as_dict(), "aliases": one["aliases"], "launch": one["launch"].as_dict()} for one in found]
 
 
 def ddtree_env_line(value: Any, name: str) -> str:

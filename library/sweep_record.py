@@ -7,14 +7,17 @@ module: sweep_record
 short_description: Merge a section into a sweep's result file
 description:
   - Writes one point's result file on the controller; a reader sees the old file or the new one, never a part.
-  - A section with another C(config_id) begins the file again, so that figures of two configurations are never mixed.
+  - A section with another C(config_id) begins the file again, so that figures of two configurations are never
+    mixed.
 options:
   path:
     description: The result file; its folder is made.
     type: path
     required: true
   record:
-    description: Sections to merge. Each top-level key replaces its old value; C(cells) merge by context and concurrency.
+    description:
+      - Sections to merge. Each top-level key replaces its old value; C(cells) merge by context and
+        concurrency.
     type: dict
     default: {}
   state:
@@ -87,9 +90,12 @@ def main() -> None:
         module.fail_json(msg=redact(str(error), secrets))
     after = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
     module.exit_json(
-        changed=changed, path=str(path), status=record.get("status") or "", cells=len(record.get("cells") or []),
+        changed=changed,
+        path=str(path),
+        status=record.get("status") or "",
+        cells=len(record.get("cells") or []),
         diff=_diff(path, before, after, secrets),
-    )  # fmt: skip
+    )
 
 
 def _diff(path: Path, before: str, after: str, secrets: list[str]) -> dict[str, str]:

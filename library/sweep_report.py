@@ -6,7 +6,8 @@ DOCUMENTATION = r"""
 module: sweep_report
 short_description: Write a sweep's report from its result files
 description:
-  - Reads C(<dir>/<host>/<point>.json) and writes C(summary.csv), C(report.md), C(report.html) and C(best.yml) beside them.
+  - Reads C(<dir>/<host>/<point>.json) and writes C(summary.csv), C(report.md), C(report.html) and C(best.yml)
+    beside them.
   - The same result files give the same bytes, so a second run changes nothing.
 options:
   dir:
@@ -15,7 +16,8 @@ options:
     required: true
   objective:
     description:
-      - What the best point is best in, V(balanced), V(single-user) or V(aggregate), or a mapping of these to weights.
+      - What the best point is best in, V(balanced), V(single-user) or V(aggregate), or a mapping of these to
+        weights.
     type: raw
     default: balanced
   baseline:
@@ -80,7 +82,7 @@ from ansible.module_utils.ddtree.report import build, write
 from ansible.module_utils.ddtree.report_text import terminal_table
 
 # Named here too, since what is imported late is not found by the packer.
-from ansible.module_utils.ddtree import report_html, report_plots  # noqa: F401  isort:skip
+from ansible.module_utils.ddtree import report_css, report_html, report_plots  # noqa: F401  isort:skip
 from ansible.module_utils.ddtree.results import ResultError
 
 
@@ -98,17 +100,19 @@ def main() -> None:
         report = build(given["dir"], given["objective"], given["baseline"] or None)
         written = [] if module.check_mode else write(report, given["dir"], given["latest"])
     except ImportError as error:
-        module.fail_json(
-            msg=f"the report needs matplotlib on the controller ({error}): make setup installs it"
-        )
+        module.fail_json(msg=f"the report needs matplotlib on the controller ({error}): make setup installs it")
     except (ResultError, RankingError, OSError) as error:
         module.fail_json(msg=str(error))
     for problem in report.sweep.problems:
         module.warn(problem["message"])
     module.exit_json(
-        changed=bool(written), written=written, html=str(Path(given["dir"]) / "report.html"), problems=report.sweep.problems,
-        best=report.best["point"] if report.best else {}, table=terminal_table(report, given["width"]).splitlines(),
-    )  # fmt: skip
+        changed=bool(written),
+        written=written,
+        html=str(Path(given["dir"]) / "report.html"),
+        problems=report.sweep.problems,
+        best=report.best["point"] if report.best else {},
+        table=terminal_table(report, given["width"]).splitlines(),
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""From a point to the engine's command line: rendering by dialect, derived values, constraints, and what proves the load."""
+"""From a point to the engine's command line: rendering by dialect, derived values, constraints, and what
+proves the load.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,20 @@ SILENT_MAX_RUNNING = 48
 NOT_ON_SM120 = ("fa3", "fa4", "trtllm_mla", "trtllm_mha", "flashmla", "cutlass_mla")
 # Flags that a variable or the point sets, and which one.
 _OWNED = {
-    "--model-path": "ddtree_server_model", "--model": "ddtree_server_model", "--host": "ddtree_server_host",
-    "--port": "ddtree_server_port", "--tp-size": "tp", "--tensor-parallel-size": "tp", "--tp": "tp",
-    "--weight-version": "the point itself", "--api-key": "ddtree_server_api_key",
-    "--admin-api-key": "ddtree_server_admin_api_key", "--speculative-draft-model-path": "ddtree_server_drafter",
-    "--speculative-draft-model": "ddtree_server_drafter", "--speculative-algorithm": "dialect",
-}  # fmt: skip
+    "--model-path": "ddtree_server_model",
+    "--model": "ddtree_server_model",
+    "--host": "ddtree_server_host",
+    "--port": "ddtree_server_port",
+    "--tp-size": "tp",
+    "--tensor-parallel-size": "tp",
+    "--tp": "tp",
+    "--weight-version": "the point itself",
+    "--api-key": "ddtree_server_api_key",
+    "--admin-api-key": "ddtree_server_admin_api_key",
+    "--speculative-draft-model-path": "ddtree_server_drafter",
+    "--speculative-draft-model": "ddtree_server_drafter",
+    "--speculative-algorithm": "dialect",
+}
 
 
 class EngineError(ValueError):
@@ -33,7 +43,9 @@ class EngineError(ValueError):
 
 @dataclass(frozen=True)
 class Server:
-    """What all points of a host share. `api_key` and `admin_api_key` only say that there is one: no key is ever held here."""
+    """What all points of a host share. `api_key` and `admin_api_key` only say that there is one: no key is
+    ever held here.
+    """
 
     python: str
     model: str
@@ -57,9 +69,7 @@ class Server:
         values: dict[str, Any] = {}
         for key, value in given.items():
             if str(key) not in known:
-                raise EngineError(
-                    f"the server has the unknown key {str(key)!r}: known are {', '.join(known)}"
-                )
+                raise EngineError(f"the server has the unknown key {str(key)!r}: known are {', '.join(known)}")
             values[str(key)] = _server_value(str(key), value)
         for key in ("python", "model"):
             if not values.get(key):
@@ -69,8 +79,9 @@ class Server:
 
 @dataclass(frozen=True)
 class Launch:
-    """A rendered start. `expect`: server_info fields that prove it; `log_proofs`: regular expressions of start-log lines;
-    `secret_flags`: flags whose value is an environment variable, kept out of argv; `key`: equal for equal engine configurations."""
+    """A rendered start. `expect`: server_info fields that prove it; `log_proofs`: regular expressions of
+    start-log lines; `secret_flags`: flags whose value is an environment variable, kept out of argv; `key`:
+    equal for equal engine configurations."""
 
     argv: list[str]
     env: dict[str, str]
@@ -98,12 +109,11 @@ def render(point: Point, server: Server, dialects: Mapping[str, Mapping[str, Any
     try:
         spoken = _dialect_args(dialect, values, point.dialect)
         proofs = [_proof(one, values, point.dialect) for one in dialect.get("log_proofs") or []]
-        expect = {key: fill(one, values, f"dialect {point.dialect}") if isinstance(one, str) else one
-                  for key, one in (dialect.get("expect") or {}).items()}  # fmt: skip
-        told = {
-            key: fill(str(one), values, f"dialect {point.dialect}")
-            for key, one in (dialect.get("env") or {}).items()
+        expect = {
+            key: fill(one, values, f"dialect {point.dialect}") if isinstance(one, str) else one
+            for key, one in (dialect.get("expect") or {}).items()
         }
+        told = {key: fill(str(one), values, f"dialect {point.dialect}") for key, one in (dialect.get("env") or {}).items()}
     except DialectError as error:
         raise EngineError(str(error)) from None
     extra = [*server.extra_args, *point.extra_args]
@@ -123,14 +133,21 @@ def render(point: Point, server: Server, dialects: Mapping[str, Mapping[str, Any
     others = {name: one for name, one in env.items() if name not in told or name in dict(point.extra_env)}
     rest = [one for one in argv if one != config_id] if dialect.get("derive") == "spine_tree" else [config_id]
     return Launch(
-        argv=argv + extra, env=dict(sorted(env.items())), config_id=config_id, derived=derived, expect=expect, log_proofs=proofs,
-        warnings=_warnings(point, server, dialect, derived, _effective(common, extra)), secret_flags=_secret_flags(server),
+        argv=argv + extra,
+        env=dict(sorted(env.items())),
+        config_id=config_id,
+        derived=derived,
+        expect=expect,
+        log_proofs=proofs,
+        warnings=_warnings(point, server, dialect, derived, _effective(common, extra)),
+        secret_flags=_secret_flags(server),
         key=_hash([point.dialect, derived["mode"], axes, rest, extra, sorted(others.items())]),
-    )  # fmt: skip
+    )
 
 
 def derive(point: Point, block: int, dialect: Mapping[str, Any]) -> dict[str, Any]:
-    """{mode: none|chain|spine|tree, effective_topk, verify_width, block_size}: what the engine makes of the point.
+    """{mode: none|chain|spine|tree, effective_topk, verify_width, block_size}: what the engine makes of the
+    point.
 
     verify_width is in tokens per request and verify step, the anchor included.
     """
@@ -154,10 +171,10 @@ def engine_key(launch: Launch) -> str:
     return launch.key
 
 
-def collapse(
-    points: Iterable[Point], server: Server, dialects: Mapping[str, Mapping[str, Any]] = BUILTIN
-) -> list[dict[str, Any]]:
-    """[{point, aliases, launch}] in the order asked: points that resolve to one engine configuration run once, under the first's name."""
+def collapse(points: Iterable[Point], server: Server, dialects: Mapping[str, Mapping[str, Any]] = BUILTIN) -> list[dict[str, Any]]:
+    """[{point, aliases, launch}] in the order asked: points that resolve to one engine configuration run
+    once, under the first's name.
+    """
     found: dict[str, dict[str, Any]] = {}
     for point in points:
         try:
@@ -171,7 +188,7 @@ def collapse(
     return list(found.values())
 
 
-# -- parts -----------------------------------------------------------------------------------------------------------------
+# -- parts
 
 
 def _server_value(key: str, value: Any) -> Any:
@@ -191,17 +208,21 @@ def _server_value(key: str, value: Any) -> Any:
 
 def _values(point: Point, server: Server, derived: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "model": server.model, "drafter": server.drafter or None, "block": server.block_size, "tp": point.tp,
-        "budget": point.budget, "topk": point.topk, "window": point.window,
-        "verify_width": derived["verify_width"], "effective_topk": derived["effective_topk"],
-    }  # fmt: skip
+        "model": server.model,
+        "drafter": server.drafter or None,
+        "block": server.block_size,
+        "tp": point.tp,
+        "budget": point.budget,
+        "topk": point.topk,
+        "window": point.window,
+        "verify_width": derived["verify_width"],
+        "effective_topk": derived["effective_topk"],
+    }
 
 
 def _dialect_args(dialect: Mapping[str, Any], values: Mapping[str, Any], name: str) -> list[str]:
     if name == "custom" and not dialect.get("args") and not dialect.get("env"):
-        raise EngineError(
-            "dialect custom has no templates: give ddtree_server_dialects.custom.args or .env, see docs/points.md"
-        )
+        raise EngineError("dialect custom has no templates: give ddtree_server_dialects.custom.args or .env, see docs/points.md")
     args: list[str] = []
     for group in groups(dialect):
         if any("drafter" in placeholders(one) for one in group) and values["drafter"] is None:
@@ -213,12 +234,12 @@ def _dialect_args(dialect: Mapping[str, Any], values: Mapping[str, Any], name: s
 
 
 def _proof(template: str, values: Mapping[str, Any], name: str) -> str:
-    """A log proof with its values put in as literal text; the engine's log writes None for a value that is not set."""
+    """A log proof with its values put in as literal text; the engine's log writes None for a value that is
+    not set.
+    """
     for key in placeholders(template):
         if key not in values:
-            raise DialectError(
-                f"dialect {name} has the unknown placeholder {{{key}}} in log_proofs; known are {', '.join(sorted(values))}"
-            )
+            raise DialectError(f"dialect {name} has the unknown placeholder {{{key}}} in log_proofs; known are {', '.join(sorted(values))}")
         template = template.replace(f"{{{key}}}", re.escape(str(values[key])))
     return template
 
@@ -226,8 +247,11 @@ def _proof(template: str, values: Mapping[str, Any], name: str) -> str:
 def _common_args(server: Server, point: Point, dialect: Mapping[str, Any], extra: list[str]) -> list[str]:
     """The flags of every point, without those that extra arguments set themselves."""
     pairs: list[list[str]] = [
-        ["--model-path", server.model], ["--host", server.host], ["--port", str(server.port)], ["--tp-size", str(point.tp)],
-    ]  # fmt: skip
+        ["--model-path", server.model],
+        ["--host", server.host],
+        ["--port", str(server.port)],
+        ["--tp-size", str(point.tp)],
+    ]
     if dialect.get("attention_backends"):
         pairs.append(["--attention-backend", str(dialect["attention_backends"][0])])
     if dialect.get("page_size"):
@@ -242,24 +266,16 @@ def _constraints(point: Point, server: Server, dialect: Mapping[str, Any]) -> No
     for axis in AXES:
         value = getattr(point, axis)
         if value is not None and axis not in axes:
-            raise EngineError(
-                f"{axis}={value} means nothing to dialect {point.dialect}: leave it out or ask another dialect"
-            )
+            raise EngineError(f"{axis}={value} means nothing to dialect {point.dialect}: leave it out or ask another dialect")
         if value is None and axis in (dialect.get("needs") or []):
-            raise EngineError(
-                f'dialect {point.dialect} needs a {axis}, as in -e "{axis}={12 if axis == "budget" else 4}"'
-            )
+            raise EngineError(f'dialect {point.dialect} needs a {axis}, as in -e "{axis}={12 if axis == "budget" else 4}"')
         limits = (dialect.get("limits") or {}).get(axis) or {}
         if value is None:
             continue
         if limits.get("min_block") and value < server.block_size:
-            raise EngineError(
-                f"{axis}={value} is below the drafter's block size of {server.block_size}: the engine would refuse to start"
-            )
+            raise EngineError(f"{axis}={value} is below the drafter's block size of {server.block_size}: the engine would refuse to start")
         if value < limits.get("min", value) or value > limits.get("max", value):
-            raise EngineError(
-                f"{axis}={value} is outside {limits.get('min', 1)} to {limits.get('max', 'any')} of dialect {point.dialect}"
-            )
+            raise EngineError(f"{axis}={value} is outside {limits.get('min', 1)} to {limits.get('max', 'any')} of dialect {point.dialect}")
         if limits.get("choices") and value not in limits["choices"]:
             raise EngineError(
                 f"{axis}={value} is none of {', '.join(str(one) for one in limits['choices'])}, which dialect {point.dialect} takes"
@@ -273,23 +289,18 @@ def _backends(
     flags: Mapping[str, str],
     server: Server,
 ) -> None:
-    """What extra arguments may not undo: the page size and the backends without which the engine refuses this dialect."""
+    """What extra arguments may not undo: the page size and the backends without which the engine refuses this
+    dialect.
+    """
     page = dialect.get("page_size")
     if page and flags.get("--page-size") != str(page):
-        raise EngineError(
-            f"dialect {point.dialect} needs --page-size {page}, and extra_args asks {flags.get('--page-size')}"
-        )
+        raise EngineError(f"dialect {point.dialect} needs --page-size {page}, and extra_args asks {flags.get('--page-size')}")
     allowed = dialect.get("tree_attention_backends") if derived["mode"] == "tree" else None
     for flag in ("--attention-backend", "--prefill-attention-backend", "--decode-attention-backend"):
         wanted = allowed or (dialect.get("attention_backends") if derived["mode"] == "tree" else None)
         if wanted and flag in flags and flags[flag] not in wanted:
-            raise EngineError(
-                f"{flag} {flags[flag]} does not run the full tree of dialect {point.dialect}: {' or '.join(wanted)} does"
-            )
-    if (
-        flags.get("--pp-size", flags.get("--pipeline-parallel-size", "1")) != "1"
-        and derived["mode"] != "none"
-    ):
+            raise EngineError(f"{flag} {flags[flag]} does not run the full tree of dialect {point.dialect}: {' or '.join(wanted)} does")
+    if flags.get("--pp-size", flags.get("--pipeline-parallel-size", "1")) != "1" and derived["mode"] != "none":
         raise EngineError("speculation runs with a pipeline size of 1 only: take --pp-size out of extra_args")
 
 
@@ -298,9 +309,7 @@ def _no_owned_flag(extra: list[str], spoken: list[str]) -> None:
         if flag in _OWNED:
             raise EngineError(f"extra_args has {flag}, which comes from {_OWNED[flag]}: set it there")
         if flag in _flags(spoken):
-            raise EngineError(
-                f"extra_args has {flag}, which comes from the point: set budget, topk or window instead"
-            )
+            raise EngineError(f"extra_args has {flag}, which comes from the point: set budget, topk or window instead")
 
 
 def _warnings(
@@ -317,7 +326,8 @@ def _warnings(
         )
     elif dialect.get("derive") == "spine_tree" and point.topk and derived["effective_topk"] != point.topk:
         notes.append(
-            f"topk {point.topk} is a ceiling only: at budget {point.budget} and block {server.block_size} the engine uses {derived['effective_topk']}"
+            f"topk {point.topk} is a ceiling only: at budget {point.budget} and block {server.block_size} "
+            f"the engine uses {derived['effective_topk']}"
         )
     running = flags.get("--max-running-requests", "")
     if server.concurrency and running.isdigit() and int(running) < server.concurrency:
@@ -327,9 +337,7 @@ def _warnings(
     if server.compute_capability.startswith("12"):
         for flag, value in flags.items():
             if flag.endswith("attention-backend") and value in NOT_ON_SM120:
-                notes.append(
-                    f"{flag} {value} does not run on compute capability {server.compute_capability}: triton does"
-                )
+                notes.append(f"{flag} {value} does not run on compute capability {server.compute_capability}: triton does")
     return notes
 
 

@@ -1,6 +1,7 @@
 """Sweep points: what a person asked, read into typed, named, distinct points.
 
-The command line gives strings, YAML gives numbers, null and now and then an octal; each is read here once and nowhere else.
+The command line gives strings, YAML gives numbers, null and now and then an octal; each is read here once and
+nowhere else.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class PointError(ValueError):
 
 @dataclass(frozen=True)
 class Point:
-    """One configuration to run. `budget`, `topk` and `window` are tokens; None where the dialect does not use them or none is set."""
+    """One configuration to run. `budget`, `topk` and `window` are tokens; None where the dialect does not use
+    them or none is set.
+    """
 
     dialect: str = DEFAULT_DIALECT
     budget: int | None = None
@@ -53,9 +56,7 @@ class Point:
         parts = []
         if self.dialect in ("none", "dflash"):
             parts.append(self.dialect)
-        parts += [
-            f"{key}{value}" for key, value in (("b", self.budget), ("k", self.topk)) if value is not None
-        ]
+        parts += [f"{key}{value}" for key, value in (("b", self.budget), ("k", self.topk)) if value is not None]
         if self.dialect != "none":
             parts.append(window)
         if self.dialect not in ("none", "dflash", DEFAULT_DIALECT):
@@ -70,9 +71,15 @@ class Point:
     def as_dict(self) -> dict[str, Any]:
         """Plain types, with the name; from_dict reads it back."""
         return {
-            "name": self.name, "dialect": self.dialect, "budget": self.budget, "topk": self.topk, "window": self.window,
-            "tp": self.tp, "extra_args": list(self.extra_args), "extra_env": dict(self.extra_env),
-        }  # fmt: skip
+            "name": self.name,
+            "dialect": self.dialect,
+            "budget": self.budget,
+            "topk": self.topk,
+            "window": self.window,
+            "tp": self.tp,
+            "extra_args": list(self.extra_args),
+            "extra_env": dict(self.extra_env),
+        }
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any], dialects: Mapping[str, Any] = BUILTIN) -> Point:
@@ -81,19 +88,16 @@ class Point:
             raise PointError(f"a point is {given!r}: a mapping such as {{budget: 12, topk: 6}} is wanted")
         found = expand({key: value for key, value in given.items() if str(key) != "name"}, {}, dialects)
         if len(found) != 1:
-            raise PointError(
-                f"one point is wanted, this makes {len(found)}: {', '.join(one.name for one in found[:4])}"
-            )
+            raise PointError(f"one point is wanted, this makes {len(found)}: {', '.join(one.name for one in found[:4])}")
         return found[0]
 
 
-def expand(
-    spec: Mapping[str, Any], defaults: Mapping[str, Any], dialects: Mapping[str, Any] = BUILTIN
-) -> list[Point]:
+def expand(spec: Mapping[str, Any], defaults: Mapping[str, Any], dialects: Mapping[str, Any] = BUILTIN) -> list[Point]:
     """The distinct points that `spec` asks, in the order asked.
 
-    Keys of both: dialect budget topk window tp extra_args extra_env; of spec also points (a list of such mappings, to which
-    the other keys of spec apply where a point has none of its own) and exclude (a list of partial points to leave out).
+    Keys of both: dialect budget topk window tp extra_args extra_env; of spec also points (a list of such
+    mappings, to which the other keys of spec apply where a point has none of its own) and exclude (a list of
+    partial points to leave out).
     Raises PointError before anything is run.
     """
     where = "the points"
@@ -101,9 +105,7 @@ def expand(
         raise PointError(f"{where} are {spec!r}: a mapping of keys such as budget and topk is wanted")
     _known(spec, SPEC_KEYS, where)
     _known(defaults, KEYS, "the defaults")
-    base = {
-        str(key): value for key, value in spec.items() if str(key) in KEYS and not _absent(str(key), value)
-    }
+    base = {str(key): value for key, value in spec.items() if str(key) in KEYS and not _absent(str(key), value)}
     listed = _mappings(spec.get("points"), "points")
     asked = [base] if listed is None else _under(base, listed)
     points: dict[Point, None] = {}
@@ -117,9 +119,7 @@ def expand(
     return kept
 
 
-def check_names(
-    given: Iterable[str], known: Iterable[str], what: str = "sweep.yml", allowed: str = "allowed_vars"
-) -> None:
+def check_names(given: Iterable[str], known: Iterable[str], what: str = "sweep.yml", allowed: str = "allowed_vars") -> None:
     """Raise PointError on the first given name that is not known, with the nearest known one."""
     names = sorted({str(name) for name in known})
     for name in given:
@@ -131,21 +131,19 @@ def check_names(
 
 
 def whole_number(key: str, value: Any, where: str = "") -> int:
-    """A positive whole number from an int or a string of digits. Raises PointError naming key, value and what is wanted."""
+    """A positive whole number from an int or a string of digits. Raises PointError naming key, value and what
+    is wanted.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise _refused(key, value, where, "a whole number is wanted")
     text = str(value).strip()
     if not re.fullmatch(r"[0-9]+", text):
         if isinstance(value, int) or re.fullmatch(r"-[0-9]+", text):
             raise _refused(key, value, where, "at least 1 is wanted")
-        hint = (
-            "; for no speculation ask dialect=none" if key == "budget" and text.lower() in _NO_WINDOW else ""
-        )
+        hint = "; for no speculation ask dialect=none" if key == "budget" and text.lower() in _NO_WINDOW else ""
         raise _refused(key, value, where, f"a whole number is wanted, as in {key}=12{hint}")
     if len(text) > 1 and text.startswith("0"):
-        raise _refused(
-            key, value, where, f"a leading zero reads as octal elsewhere; write {text.lstrip('0') or 0}"
-        )
+        raise _refused(key, value, where, f"a leading zero reads as octal elsewhere; write {text.lstrip('0') or 0}")
     number = int(text[:12])  # longer ones are above every limit
     if number < 1:
         hint = "at least 1 is wanted" + ("; for no window write none" if key == "window" else "")
@@ -158,7 +156,9 @@ def whole_number(key: str, value: Any, where: str = "") -> int:
 
 
 def arguments(value: Any, where: str = "extra_args") -> tuple[str, ...]:
-    """Engine flags from a string (split as a shell does), a list (one argument each) or a mapping of flag to value."""
+    """Engine flags from a string (split as a shell does), a list (one argument each) or a mapping of flag to
+    value.
+    """
     if value is None or (isinstance(value, str) and not value.strip()):
         return ()
     if isinstance(value, str):
@@ -169,21 +169,19 @@ def arguments(value: Any, where: str = "extra_args") -> tuple[str, ...]:
     if isinstance(value, Mapping):
         return tuple(itertools.chain.from_iterable(_flag(str(key), one, where) for key, one in value.items()))
     if not isinstance(value, (list, tuple)):
-        raise PointError(
-            f"{where} is {value!r}: a string, a list of arguments or a mapping of flags is wanted"
-        )
+        raise PointError(f"{where} is {value!r}: a string, a list of arguments or a mapping of flags is wanted")
     for one in value:
         if isinstance(one, bool) or not isinstance(one, (str, int, float)):
             raise PointError(f"{where} holds {one!r}: each argument is a string or a number")
         if re.match(r"--[a-z0-9-]+\s", str(one)):
-            raise PointError(
-                f"{where} holds {str(one)!r} as one argument: write flag and value as two items, or all as one string"
-            )
+            raise PointError(f"{where} holds {str(one)!r} as one argument: write flag and value as two items, or all as one string")
     return tuple(str(one) for one in value)
 
 
 def environment(value: Any, where: str = "extra_env") -> tuple[tuple[str, str], ...]:
-    """Environment of the engine as sorted pairs of strings. Raises PointError on a name or value that cannot be set."""
+    """Environment of the engine as sorted pairs of strings. Raises PointError on a name or value that cannot
+    be set.
+    """
     if value is None or value == "":
         return ()
     if not isinstance(value, Mapping):
@@ -191,23 +189,17 @@ def environment(value: Any, where: str = "extra_env") -> tuple[tuple[str, str], 
     pairs = []
     for key, one in value.items():
         if not _ENV_NAME.fullmatch(str(key)):
-            raise PointError(
-                f"{where} has the name {str(key)!r}: letters, digits and _ are usable, a digit not first"
-            )
+            raise PointError(f"{where} has the name {str(key)!r}: letters, digits and _ are usable, a digit not first")
         if isinstance(one, bool) or not isinstance(one, (str, int, float)):
-            raise PointError(
-                f"{where}.{key} is {one!r}: write the text that the engine shall read, in quotes"
-            )
+            raise PointError(f"{where}.{key} is {one!r}: write the text that the engine shall read, in quotes")
         pairs.append((str(key), str(one)))
     return tuple(sorted(pairs))
 
 
-# -- reading ---------------------------------------------------------------------------------------------------------------
+# -- reading
 
 
-def _grid(
-    one: Mapping[str, Any], defaults: Mapping[str, Any], dialects: Mapping[str, Any], place: str
-) -> Iterable[Point]:
+def _grid(one: Mapping[str, Any], defaults: Mapping[str, Any], dialects: Mapping[str, Any], place: str) -> Iterable[Point]:
     values: dict[str, list[Any]] = {}
     for key in KEYS:
         given = not _absent(key, one.get(key, DEFAULT_WORD))
@@ -225,9 +217,8 @@ def _grid(
     for chosen in itertools.product(*(values[key] for key in KEYS)):
         point: dict[str, Any] = dict(zip(KEYS, chosen))
         axes = dialects[point["dialect"]].get("axes") or []
-        yield Point(
-            **{key: None if key in AXES and key not in axes else value for key, value in point.items()}
-        )
+        point.update((axis, None) for axis in AXES if axis not in axes)
+        yield Point(**point)
 
 
 def _fallback(key: str) -> list[Any]:
@@ -244,11 +235,7 @@ def _fallback(key: str) -> list[Any]:
 
 def _values(key: str, raw: Any, where: str, dialects: Mapping[str, Any]) -> list[Any]:
     if key == "extra_args":
-        many = (
-            isinstance(raw, (list, tuple))
-            and raw
-            and all(isinstance(one, (list, tuple, Mapping)) for one in raw)
-        )
+        many = isinstance(raw, (list, tuple)) and raw and all(isinstance(one, (list, tuple, Mapping)) for one in raw)
         return [arguments(one, where + key) for one in (raw if many else [raw])]
     if key == "extra_env":
         many = isinstance(raw, (list, tuple)) and raw
@@ -258,11 +245,7 @@ def _values(key: str, raw: Any, where: str, dialects: Mapping[str, Any]) -> list
     if isinstance(raw, str):
         text = str(raw).strip()
         inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-        raw = (
-            [one.strip().strip("'\"") for one in inner.split(",")]
-            if "," in inner or inner is not text
-            else [text]
-        )
+        raw = [one.strip().strip("'\"") for one in inner.split(",")] if "," in inner or inner is not text else [text]
     items = list(raw) if isinstance(raw, (list, tuple)) else [raw]
     if not items:
         raise PointError(f"{where}{key} is an empty list: give at least one value or leave {key} out")
@@ -272,13 +255,9 @@ def _values(key: str, raw: Any, where: str, dialects: Mapping[str, Any]) -> list
 def _value(key: str, value: Any, where: str, dialects: Mapping[str, Any]) -> Any:
     if key == "dialect":
         if str(value) not in dialects:
-            raise PointError(
-                f"{where}dialect={value}: known are {', '.join(dialects)}{_nearest(str(value), list(dialects))}"
-            )
+            raise PointError(f"{where}dialect={value}: known are {', '.join(dialects)}{_nearest(str(value), list(dialects))}")
         return str(value)
-    if key == "window" and (
-        value is None or (isinstance(value, str) and value.strip().lower() in _NO_WINDOW)
-    ):
+    if key == "window" and (value is None or (isinstance(value, str) and value.strip().lower() in _NO_WINDOW)):
         return None
     return whole_number(key, value, where)
 
@@ -293,29 +272,23 @@ def _range(key: str, raw: Mapping[str, Any], where: str) -> list[Any]:
     start, stop = (whole_number(key, raw[one], where) for one in ("from", "to"))
     step = whole_number("step", raw.get("step", 1), f"{where}{key}.")
     if stop < start:
-        raise PointError(
-            f"{where}{key} is a range from {start} to {stop}, which is empty: from must not be above to"
-        )
+        raise PointError(f"{where}{key} is a range from {start} to {stop}, which is empty: from must not be above to")
     numbers = list(range(start, stop + 1, step))
     if len(numbers) > _RANGE_LIMIT:
-        raise PointError(
-            f"{where}{key} is a range of {len(numbers)} values, at most {_RANGE_LIMIT} are taken: widen step"
-        )
+        raise PointError(f"{where}{key} is a range of {len(numbers)} values, at most {_RANGE_LIMIT} are taken: widen step")
     return numbers
 
 
 def _under(base: Mapping[str, Any], listed: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Each listed point with the outer keys below it; an outer key that no point takes would be lost, so it is refused."""
+    """Each listed point with the outer keys below it; an outer key that no point takes would be lost, so it
+    is refused.
+    """
     for index, one in enumerate(listed):
         _known(one, (*KEYS, "name"), f"the keys of points[{index}]")
     for key in base:
         if all(key in one for one in listed):
-            raise PointError(
-                f"{key} is given beside points, each of which has its own {key}: leave one of the two out"
-            )
-    return [
-        {**base, **{str(key): value for key, value in one.items() if str(key) != "name"}} for one in listed
-    ]
+            raise PointError(f"{key} is given beside points, each of which has its own {key}: leave one of the two out")
+    return [{**base, **{str(key): value for key, value in one.items() if str(key) != "name"}} for one in listed]
 
 
 def _without(points: list[Point], excludes: list[Mapping[str, Any]]) -> list[Point]:
@@ -326,11 +299,7 @@ def _without(points: list[Point], excludes: list[Mapping[str, Any]]) -> list[Poi
             raise PointError(f"{place} is empty and would take out every point: name what to leave out")
         every: dict[str, Any] = {name: {} for name in {*BUILTIN, *(point.dialect for point in points)}}
         wanted = {str(key): _values(str(key), value, f"{place}.", every) for key, value in partial.items()}
-        kept = [
-            point
-            for point in points
-            if not all(getattr(point, key) in values for key, values in wanted.items())
-        ]
+        kept = [point for point in points if not all(getattr(point, key) in values for key, values in wanted.items())]
         if len(kept) == len(points):
             raise PointError(f"{place} takes out no point: correct it or leave it out")
         points = kept
@@ -341,16 +310,16 @@ def _mappings(value: Any, where: str) -> list[Mapping[str, Any]] | None:
     if value is None or (isinstance(value, str) and value in ("", DEFAULT_WORD)):
         return None
     if not isinstance(value, (list, tuple)) or not all(isinstance(one, Mapping) for one in value):
-        raise PointError(
-            f"{where} is {value!r}: a list of mappings such as [{{budget: 12, topk: 6}}] is wanted"
-        )
+        raise PointError(f"{where} is {value!r}: a list of mappings such as [{{budget: 12, topk: 6}}] is wanted")
     if where == "exclude" and not value:
         return None
     return list(value)
 
 
 def _absent(key: str, value: Any) -> bool:
-    """Whether a value means "not given": the word default, and a null or empty one where null has no meaning of its own."""
+    """Whether a value means "not given": the word default, and a null or empty one where null has no meaning
+    of its own.
+    """
     if isinstance(value, str) and value == DEFAULT_WORD:
         return True
     return key != "window" and (value is None or (isinstance(value, str) and value == ""))
@@ -360,9 +329,7 @@ def _known(given: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
     names = list(keys)
     for key in given:
         if str(key) not in names:
-            raise PointError(
-                f"{where} have no key {str(key)!r}: known are {', '.join(names)}{_nearest(str(key), names)}"
-            )
+            raise PointError(f"{where} have no key {str(key)!r}: known are {', '.join(names)}{_nearest(str(key), names)}")
 
 
 def _flag(key: str, value: Any, where: str) -> list[str]:
@@ -373,9 +340,7 @@ def _flag(key: str, value: Any, where: str) -> list[str]:
         return [flag]
     items = value if isinstance(value, (list, tuple)) else [value]
     if any(isinstance(one, bool) or not isinstance(one, (str, int, float)) for one in items):
-        raise PointError(
-            f"{where}.{key} is {value!r}: a string, a number, true, false or a list of them is wanted"
-        )
+        raise PointError(f"{where}.{key} is {value!r}: a string, a number, true, false or a list of them is wanted")
     return [flag, *(str(one) for one in items)]
 
 

@@ -1,7 +1,9 @@
 """Arguments and environment written so that systemd and supervisord read back exactly what was meant.
 
-systemd: words, quotes, C escapes, `%` specifiers, `$` variables, `;` between commands, comment lines in a continuation.
-supervisord: `%(x)s` expansions, inline comments after a blank, then shlex. A value that a reader cannot give back is refused.
+systemd: words, quotes, C escapes, `%` specifiers, `$` variables, `;` between commands, comment lines in a
+continuation.
+supervisord: `%(x)s` expansions, inline comments after a blank, then shlex. A value that a reader cannot give
+back is refused.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class QuoteError(ValueError):
-    """A value that no quoting carries through; the message is one sentence and never shows a secret's value."""
+    """A value that no quoting carries through; the message is one sentence and never shows a secret's
+    value.
+    """
 
 
 def systemd_exec(argv: Sequence[str], secret_flags: Mapping[str, str] | None = None) -> str:
-    """The value of ExecStart=: one argument a line. `secret_flags` maps a flag to the variable that systemd puts in.
+    """The value of ExecStart=: one argument a line. `secret_flags` maps a flag to the variable that systemd
+    puts in.
 
     Raises QuoteError for a program that is no absolute path and for control characters.
     """
@@ -39,15 +44,7 @@ def systemd_word(text: str) -> str:
     _readable(text, "an argument")
     if _PLAIN.fullmatch(text):
         return text
-    return (
-        '"'
-        + text.replace("\\", "\\\\")
-        .replace('"', '\\"')
-        .replace("%", "%%")
-        .replace("$", "$$")
-        .replace("\t", "\\t")
-        + '"'
-    )
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$").replace("\t", "\\t") + '"'
 
 
 def env_line(name: str, value: str) -> str:
@@ -57,24 +54,21 @@ def env_line(name: str, value: str) -> str:
 
 
 def supervisor_command(argv: Sequence[str], secret_flags: Mapping[str, str] | None = None) -> str:
-    """The value of command=. With `secret_flags` a shell puts the variables in and replaces itself by the program."""
+    """The value of command=. With `secret_flags` a shell puts the variables in and replaces itself by the
+    program.
+    """
     if not argv:
         raise QuoteError("the command is empty")
     words = [str(one) for one in argv]
     if secret_flags:
-        tail = " ".join(
-            f'{shlex.quote(flag)} "${_variable(variable)}"' for flag, variable in secret_flags.items()
-        )
+        tail = " ".join(f'{shlex.quote(flag)} "${_variable(variable)}"' for flag, variable in secret_flags.items())
         words = ["/bin/sh", "-c", f'exec "$@" {tail}', "sh", *words]
     return " ".join(_supervisor_word(one) for one in words)
 
 
 def supervisor_env(environment: Mapping[str, str]) -> str:
     """The value of environment=. Raises QuoteError for a value that supervisord cannot read back."""
-    return ",".join(
-        f"{_variable(str(name))}={_supervisor_value(str(name), str(value))}"
-        for name, value in sorted(environment.items())
-    )
+    return ",".join(f"{_variable(str(name))}={_supervisor_value(str(name), str(value))}" for name, value in sorted(environment.items()))
 
 
 def _supervisor_word(text: str) -> str:
@@ -88,9 +82,7 @@ def _supervisor_word(text: str) -> str:
 def _supervisor_value(name: str, value: str) -> str:
     _readable(value, f"the value of {name}")
     if re.search(r"\s[;#]", value):
-        raise QuoteError(
-            f"the value of {name} has a blank before ';' or '#', where supervisord begins a comment"
-        )
+        raise QuoteError(f"the value of {name} has a blank before ';' or '#', where supervisord begins a comment")
     quote = '"' if '"' not in value else "'"
     if quote in value or value[:1] in ("'", '"') or value[-1:] in ("'", '"'):
         raise QuoteError(f"the value of {name} has quotes that supervisord cannot read back")

@@ -1,7 +1,9 @@
-"""Which point is best: entries per point over its hosts, an objective, the coding check as a bar, the Pareto front.
+"""Which point is best: entries per point over its hosts, an objective, the coding check as a bar, the Pareto
+front.
 
-The default objective `balanced` is the geometric mean of output tok/s over the cells that all complete points have: a
-percent won at concurrency 1 counts as much as a percent at concurrency 32, although the figures differ fivefold.
+The default objective `balanced` is the geometric mean of output tok/s over the cells that all complete points
+have: a percent won at concurrency 1 counts as much as a percent at concurrency 32, although the figures
+differ fivefold.
 """
 
 from __future__ import annotations
@@ -26,18 +28,19 @@ class RankingError(ValueError):
 def meaning(objective: Any) -> str:
     """The objective in words."""
     if isinstance(objective, Mapping):
-        return "weighted geometric mean: " + ", ".join(
-            f"{name} {weight:g}" for name, weight in _weights(objective).items()
-        )
+        return "weighted geometric mean: " + ", ".join(f"{name} {weight:g}" for name, weight in _weights(objective).items())
     return _MEANING[next(iter(_weights(objective)))]
 
 
 def rank(records: Sequence[Mapping[str, Any]], objective: Any = "balanced") -> list[dict[str, Any]]:
-    """One entry per point, best first: {rank, name, point, hosts, tier, reasons, score, cells, single_user, aggregate, accept, coding, ...}.
+    """One entry per point, best first: {rank, name, point, hosts, tier, reasons, score, cells, single_user,
+    aggregate, accept, coding, ...}.
 
-    `objective` is one of OBJECTIVES or weights such as {single-user: 0.7, aggregate: 0.3}. Tiers, each below the one before: 0
-    clean; 1 coding below the bar, or requests that failed; 2 cells missing; 3 not measured (failed, skipped, unfinished).
-    `cells` maps (context, concurrency) to {output_tok_s, user_tok_s, accept_length, low, high, errors}, averaged over hosts.
+    `objective` is one of OBJECTIVES or weights such as {single-user: 0.7, aggregate: 0.3}. Tiers, each below
+    the one before: 0 clean; 1 coding below the bar, or requests that failed; 2 cells missing; 3 not measured
+    (failed, skipped, unfinished).
+    `cells` maps (context, concurrency) to {output_tok_s, user_tok_s, accept_length, low, high, errors},
+    averaged over hosts.
     """
     weights = _weights(objective)
     groups: dict[str, list[Mapping[str, Any]]] = {}
@@ -49,14 +52,10 @@ def rank(records: Sequence[Mapping[str, Any]], objective: Any = "balanced") -> l
     for entry in entries:
         entry["tier"], entry["reasons"] = _tier(entry, complete, bar)
     shared = [entry for entry in entries if entry["tier"] < 2]
-    common = (
-        sorted(set.intersection(*(set(entry["cells"]) for entry in shared))) if shared else sorted(complete)
-    )
+    common = sorted(set.intersection(*(set(entry["cells"]) for entry in shared))) if shared else sorted(complete)
     for entry in entries:
         parts = _parts(entry["cells"], common)
-        entry.update(
-            single_user=parts["single-user"], aggregate=parts["aggregate"], score=_weighted(parts, weights)
-        )
+        entry.update(single_user=parts["single-user"], aggregate=parts["aggregate"], score=_weighted(parts, weights))
     entries.sort(key=lambda entry: (entry["tier"], -(entry["score"] or 0.0), entry["name"]))
     place = 0
     for entry in entries:
@@ -66,7 +65,9 @@ def rank(records: Sequence[Mapping[str, Any]], objective: Any = "balanced") -> l
 
 
 def pareto(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of the points that no other clean point beats in both single-user speed and aggregate throughput."""
+    """Names of the points that no other clean point beats in both single-user speed and aggregate
+    throughput.
+    """
     able = [one for one in entries if one["tier"] == 0 and one["single_user"] and one["aggregate"]]
 
     def beaten(one: Mapping[str, Any]) -> bool:
@@ -90,9 +91,7 @@ def _weights(objective: Any) -> dict[str, float]:
     if isinstance(objective, str):
         objective = {str(objective): 1.0}
     if not isinstance(objective, Mapping) or not objective:
-        raise RankingError(
-            f"the objective is {objective!r}: one of {', '.join(OBJECTIVES)}, or weights of them, is wanted"
-        )
+        raise RankingError(f"the objective is {objective!r}: one of {', '.join(OBJECTIVES)}, or weights of them, is wanted")
     weights = {}
     for name, weight in objective.items():
         if str(name) not in OBJECTIVES:
@@ -121,13 +120,20 @@ def _entry(name: str, group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     engine: dict[str, Any] = next((record["engine"] for record in used if record.get("engine")), {})
     restarts = [record["restart"] for record in used if record.get("restart")]
     return {
-        "name": name, "point": dict(used[0]["point"]), "hosts": sorted({str(record.get("host", "")) for record in used}),
-        "status": "ok" if good else str(group[0].get("status", "unfinished")), "config_id": used[0].get("config_id", ""),
+        "name": name,
+        "point": dict(used[0]["point"]),
+        "hosts": sorted({str(record.get("host", "")) for record in used}),
+        "status": "ok" if good else str(group[0].get("status", "unfinished")),
+        "config_id": used[0].get("config_id", ""),
         "lost_hosts": sorted(str(record.get("host", "")) for record in group if record.get("status") != "ok") if good else [],
-        "cells": {key: _mean_cell(found) for key, found in sorted(cells.items())}, "coding": worst,
-        "failure": failures[0] if failures else None, "engine": engine, "derived": engine.get("derived") or {},
-        "restart": restarts[0] if restarts else None, "aliases": list(used[0].get("aliases") or []),
-    }  # fmt: skip
+        "cells": {key: _mean_cell(found) for key, found in sorted(cells.items())},
+        "coding": worst,
+        "failure": failures[0] if failures else None,
+        "engine": engine,
+        "derived": engine.get("derived") or {},
+        "restart": restarts[0] if restarts else None,
+        "aliases": list(used[0].get("aliases") or []),
+    }
 
 
 def _mean_cell(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -135,11 +141,7 @@ def _mean_cell(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for key in ("output_tok_s", "user_tok_s", "accept_length"):
         values = [float(one[key]) for one in found if one.get(key)]
         mean[key] = geometric_mean(values) if values else None
-    interval = [
-        one["ci95"]
-        for one in found
-        if isinstance(one.get("ci95"), list) and len(one["ci95"]) == 2 and None not in one["ci95"]
-    ]
+    interval = [one["ci95"] for one in found if isinstance(one.get("ci95"), list) and len(one["ci95"]) == 2 and None not in one["ci95"]]
     if len(found) == 1:
         mean["low"], mean["high"] = (interval[0][0], interval[0][1]) if interval else (None, None)
     else:  # between hosts the spread says more than one host's interval
@@ -148,23 +150,21 @@ def _mean_cell(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     mean["errors"] = sum(int(one.get("errors") or 0) for one in found)
     mean["hosts"] = len(found)
     mean["accept_source"] = next((one["accept_source"] for one in found if one.get("accept_source")), "")
-    mean["ttft_ms"] = next(
-        (one["ttft_ms"].get("p50") for one in found if isinstance(one.get("ttft_ms"), Mapping)), None
-    )
+    mean["ttft_ms"] = next((one["ttft_ms"].get("p50") for one in found if isinstance(one.get("ttft_ms"), Mapping)), None)
     return mean
 
 
 def _coding_bar(entries: Sequence[Mapping[str, Any]]) -> float | None:
-    """The share of coding tasks to reach: that of the point without speculation when it was measured, else all of them."""
+    """The share of coding tasks to reach: that of the point without speculation when it was measured, else
+    all of them.
+    """
     for entry in entries:
         if entry["point"].get("dialect") == "none" and entry["coding"] and entry["status"] == "ok":
             return entry["coding"]["passed"] / entry["coding"]["total"]
     return 1.0 if any(entry["coding"] for entry in entries) else None
 
 
-def _tier(
-    entry: Mapping[str, Any], complete: set[tuple[int, int]], bar: float | None
-) -> tuple[int, list[str]]:
+def _tier(entry: Mapping[str, Any], complete: set[tuple[int, int]], bar: float | None) -> tuple[int, list[str]]:
     if entry["status"] != "ok" or not entry["cells"]:
         failure = entry["failure"] or {}
         cause = f": {failure.get('cause')} in phase {failure.get('phase')}" if failure.get("cause") else ""
@@ -184,9 +184,7 @@ def _tier(
     return (1 if reasons else 0), reasons
 
 
-def _parts(
-    cells: Mapping[tuple[int, int], Mapping[str, Any]], common: Sequence[tuple[int, int]]
-) -> dict[str, float | None]:
+def _parts(cells: Mapping[tuple[int, int], Mapping[str, Any]], common: Sequence[tuple[int, int]]) -> dict[str, float | None]:
     def mean(keys: Sequence[tuple[int, int]]) -> float | None:
         speeds = [(cells.get(key) or {}).get("output_tok_s") for key in keys]
         return geometric_mean([one for one in speeds if one]) if keys and all(speeds) else None

@@ -1,6 +1,7 @@
 """A sweep's report as data: ranked, compared, in sentences, as CSV, and a vars file of the best point.
 
-Everything is computed from the result files alone, without clock or locale: the same files give the same bytes.
+Everything is computed from the result files alone, without clock or locale: the same files give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,18 +18,59 @@ from .ranking import axes_of, meaning, pareto, rank
 from .results import ResultError, Sweep, cell_key, link_latest, load_sweep, validate, write_text
 
 COLUMNS = (
-    "sweep", "host", "point", "rank", "dialect", "budget", "topk", "window", "tp", "mode", "effective_topk", "verify_width",
-    "config_id", "status", "context", "concurrency", "requests", "errors", "output_tokens", "seconds", "output_tok_s",
-    "output_tok_s_low", "output_tok_s_high", "user_tok_s", "ttft_ms_p50", "ttft_ms_p95", "ttft_ms_p99", "tpot_ms_p50",
-    "tpot_ms_p95", "tpot_ms_p99", "e2e_ms_p50", "e2e_ms_p95", "e2e_ms_p99", "accept_length", "accept_source", "coding_passed",
-    "coding_total", "restart_seconds", "failure_phase", "failure_cause", "aliases", "engine_version", "extra",
-)  # fmt: skip
+    "sweep",
+    "host",
+    "point",
+    "rank",
+    "dialect",
+    "budget",
+    "topk",
+    "window",
+    "tp",
+    "mode",
+    "effective_topk",
+    "verify_width",
+    "config_id",
+    "status",
+    "context",
+    "concurrency",
+    "requests",
+    "errors",
+    "output_tokens",
+    "seconds",
+    "output_tok_s",
+    "output_tok_s_low",
+    "output_tok_s_high",
+    "user_tok_s",
+    "ttft_ms_p50",
+    "ttft_ms_p95",
+    "ttft_ms_p99",
+    "tpot_ms_p50",
+    "tpot_ms_p95",
+    "tpot_ms_p99",
+    "e2e_ms_p50",
+    "e2e_ms_p95",
+    "e2e_ms_p99",
+    "accept_length",
+    "accept_source",
+    "coding_passed",
+    "coding_total",
+    "restart_seconds",
+    "failure_phase",
+    "failure_cause",
+    "aliases",
+    "engine_version",
+    "extra",
+)
+DASH = "\u2013"
 FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "no difference shown", "no interval"
 
 
 @dataclass
 class Report:
-    """Everything that the pages show. `entries` are ranking.rank's; `comparison`: [{point, context, concurrency, now, then, ratio, verdict}]."""
+    """Everything that the pages show. `entries` are ranking.rank's; `comparison`: [{point, context,
+    concurrency, now, then, ratio, verdict}].
+    """
 
     sweep: Sweep
     objective: Any
@@ -72,7 +113,9 @@ def build(directory: str | Path, objective: Any = "balanced", baseline: str | Pa
 
 
 def read_baseline(path: str | Path) -> tuple[str, list[str], list[dict[str, Any]]]:
-    """(title, notes, records) of a sweep's folder or of a file {schema, sweep, title, notes, records}. Raises ResultError."""
+    """(title, notes, records) of a sweep's folder or of a file {schema, sweep, title, notes, records}. Raises
+    ResultError.
+    """
     source = Path(path)
     if source.is_dir():
         sweep = load_sweep(source)
@@ -93,10 +136,10 @@ def read_baseline(path: str | Path) -> tuple[str, list[str], list[dict[str, Any]
     )
 
 
-def compare(
-    entries: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """Cell by cell for the points that both have, by name or alias. A verdict needs intervals that do not overlap."""
+def compare(entries: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Cell by cell for the points that both have, by name or alias. A verdict needs intervals that do not
+    overlap.
+    """
     old = {name: entry for entry in before for name in (entry["name"], *entry["aliases"])}
     rows = []
     for entry in entries:
@@ -104,10 +147,17 @@ def compare(
         for key, cell in entry["cells"].items():
             past = then["cells"].get(key) if then else None
             if past and past["output_tok_s"] and cell["output_tok_s"]:
-                rows.append({
-                    "point": entry["name"], "context": key[0], "concurrency": key[1], "now": cell["output_tok_s"],
-                    "then": past["output_tok_s"], "ratio": cell["output_tok_s"] / past["output_tok_s"], "verdict": _verdict(cell, past),
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "point": entry["name"],
+                        "context": key[0],
+                        "concurrency": key[1],
+                        "now": cell["output_tok_s"],
+                        "then": past["output_tok_s"],
+                        "ratio": cell["output_tok_s"] / past["output_tok_s"],
+                        "verdict": _verdict(cell, past),
+                    }
+                )
     return rows
 
 
@@ -116,13 +166,11 @@ def _verdict(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
     if now["low"] is None and then["low"] is None:
         return UNKNOWN
     low, high = (now["low"], now["high"]) if now["low"] is not None else (now["output_tok_s"],) * 2
-    past_low, past_high = (
-        (then["low"], then["high"]) if then["low"] is not None else (then["output_tok_s"],) * 2
-    )
+    past_low, past_high = (then["low"], then["high"]) if then["low"] is not None else (then["output_tok_s"],) * 2
     return FASTER if low > past_high else SLOWER if high < past_low else SAME
 
 
-# -- sentences -------------------------------------------------------------------------------------------------------------
+# -- sentences
 
 
 def headline(report: Report) -> str:
@@ -131,11 +179,7 @@ def headline(report: Report) -> str:
     if best is None:
         return "No point was measured completely"
     ranked = [entry for entry in report.entries if entry["tier"] < 3]
-    return (
-        f"{best['name']} is the best of {len(ranked)} measured points"
-        if len(ranked) > 1
-        else f"{best['name']} was measured"
-    )
+    return f"{best['name']} is the best of {len(ranked)} measured points" if len(ranked) > 1 else f"{best['name']} was measured"
 
 
 def why(report: Report) -> list[str]:
@@ -149,25 +193,15 @@ def why(report: Report) -> list[str]:
         lines[0] += f", {best['score'] / rivals[0]['score'] - 1:.1%} above the next, {rivals[0]['name']}"
         overlap = _overlap(best, rivals[0])
         if overlap == len(best["cells"]):
-            lines.append(
-                f"no difference to {rivals[0]['name']} is shown: their intervals overlap in every cell"
-            )
+            lines.append(f"no difference to {rivals[0]['name']} is shown: their intervals overlap in every cell")
         elif overlap:
-            lines.append(
-                f"its intervals overlap those of {rivals[0]['name']} in {overlap} of {len(best['cells'])} cells"
-            )
-    barred = [
-        entry
-        for entry in report.entries
-        if best["tier"] < entry["tier"] < 3 and (entry["score"] or 0) > best["score"]
-    ]
+            lines.append(f"its intervals overlap those of {rivals[0]['name']} in {overlap} of {len(best['cells'])} cells")
+    barred = [entry for entry in report.entries if best["tier"] < entry["tier"] < 3 and (entry["score"] or 0) > best["score"]]
     for entry in sorted(barred, key=lambda one: -one["score"])[:2]:
         gain = entry["score"] / best["score"] - 1
         lines.append(f"{entry['name']} is {gain:.1%} faster and ranks lower: {'; '.join(entry['reasons'])}")
     for name in ("none", "dflash"):
-        control = next(
-            (one for one in report.entries if one["point"].get("dialect") == name and one["score"]), None
-        )
+        control = next((one for one in report.entries if one["point"].get("dialect") == name and one["score"]), None)
         if control and control is not best:
             what = "no speculation" if name == "none" else "the DFLASH chain"
             lines.append(f"{best['score'] / control['score']:.2f} times {what} ({control['name']})")
@@ -190,9 +224,9 @@ def span(values: Sequence[float | None], digits: int = 2) -> str:
     """The lowest and highest of the values that are there, as text; an em dash for none."""
     there = [one for one in values if one is not None]
     if not there:
-        return "–"
+        return DASH
     low, high = f"{min(there):.{digits}f}", f"{max(there):.{digits}f}"
-    return low if low == high else f"{low}–{high}"
+    return low if low == high else f"{low}{DASH}{high}"
 
 
 def window_text(point: Mapping[str, Any]) -> str | None:
@@ -204,23 +238,23 @@ def window_text(point: Mapping[str, Any]) -> str | None:
 
 def coding_text(entry: Mapping[str, Any]) -> str:
     coding = entry["coding"]
-    return f"{coding['passed']}/{coding['total']}" if coding else "–"
+    return f"{coding['passed']}/{coding['total']}" if coding else DASH
 
 
 def accepts(entry: Mapping[str, Any]) -> list[float | None]:
     return [cell["accept_length"] for cell in entry["cells"].values()]
 
 
-# -- machine-readable ------------------------------------------------------------------------------------------------------
+# -- machine-readable --
 
 
 def summary_rows(report: Report) -> list[dict[str, Any]]:
-    """One row per cell and host, by rank; a point without cells has one row, so that a failure is never lost."""
+    """One row per cell and host, by rank; a point without cells has one row, so that a failure is never
+    lost.
+    """
     places = {entry["name"]: (index, entry) for index, entry in enumerate(report.entries)}
     rows = []
-    for record in sorted(
-        report.sweep.records, key=lambda one: (places[one["point"]["name"]][0], str(one["host"]))
-    ):
+    for record in sorted(report.sweep.records, key=lambda one: (places[one["point"]["name"]][0], str(one["host"]))):
         entry = places[record["point"]["name"]][1]
         point, engine = record["point"], record.get("engine") or {}
         derived, failure, coding = (
@@ -229,19 +263,30 @@ def summary_rows(report: Report) -> list[dict[str, Any]]:
             record.get("coding") or {},
         )
         shared = {
-            "sweep": report.sweep.name, "host": record["host"], "point": point["name"], "rank": entry["rank"],
+            "sweep": report.sweep.name,
+            "host": record["host"],
+            "point": point["name"],
+            "rank": entry["rank"],
             **{key: point.get(key) for key in ("dialect", "budget", "topk", "tp")},
             "window": window_text(point),
             **{key: derived.get(key) for key in ("mode", "effective_topk", "verify_width")},
-            "config_id": record.get("config_id"), "status": record["status"], "coding_passed": coding.get("passed"),
-            "coding_total": coding.get("total"), "restart_seconds": (record.get("restart") or {}).get("seconds"),
-            "failure_phase": failure.get("phase"), "failure_cause": failure.get("cause"),
-            "aliases": " ".join(record.get("aliases") or []), "engine_version": engine.get("version"),
-            "extra": " ".join([*(f"{key}={value}" for key, value in (point.get("extra_env") or {}).items()), *(point.get("extra_args") or [])]),
-        }  # fmt: skip
-        cells: Sequence[Mapping[str, Any]] = sorted(
-            record.get("cells") or [], key=lambda one: cell_key(one)[::-1]
-        ) or [{}]
+            "config_id": record.get("config_id"),
+            "status": record["status"],
+            "coding_passed": coding.get("passed"),
+            "coding_total": coding.get("total"),
+            "restart_seconds": (record.get("restart") or {}).get("seconds"),
+            "failure_phase": failure.get("phase"),
+            "failure_cause": failure.get("cause"),
+            "aliases": " ".join(record.get("aliases") or []),
+            "engine_version": engine.get("version"),
+            "extra": " ".join(
+                [
+                    *(f"{key}={value}" for key, value in (point.get("extra_env") or {}).items()),
+                    *(point.get("extra_args") or []),
+                ]
+            ),
+        }
+        cells: Sequence[Mapping[str, Any]] = sorted(record.get("cells") or [], key=lambda one: cell_key(one)[::-1]) or [{}]
         rows += [{**dict.fromkeys(COLUMNS), **shared, **_cell_columns(cell)} for cell in cells]
     return rows
 
@@ -273,10 +318,7 @@ def summary_csv(report: Report) -> str:
     writer.writeheader()
     for row in summary_rows(report):
         writer.writerow(
-            {
-                key: f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
-                for key, value in row.items()
-            }
+            {key: f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value for key, value in row.items()}
         )
     return stream.getvalue()
 
@@ -284,9 +326,7 @@ def summary_csv(report: Report) -> str:
 def best_vars(report: Report) -> str | None:
     """The best point as a vars file for -e @FILE, or None. JSON values, which YAML reads as they are."""
     best = report.best
-    if best is None or not best["point"].get(
-        "dialect"
-    ):  # what was only found loaded cannot be asked by its point
+    if best is None or not best["point"].get("dialect"):  # what was only found loaded cannot be asked by its point
         return None
     point = best["point"]
     lines = [clean(f"# {headline(report)}: {why(report)[0]}."), "---"]
@@ -309,11 +349,14 @@ def write(report: Report, directory: str | Path, latest: bool = True) -> list[st
 
     folder = Path(directory)
     files: dict[str, str | None] = {
-        "summary.csv": summary_csv(report), "report.md": markdown(report), "report.html": page(report), "best.yml": best_vars(report),
-    }  # fmt: skip
+        "summary.csv": summary_csv(report),
+        "report.md": markdown(report),
+        "report.html": page(report),
+        "best.yml": best_vars(report),
+    }
     changed = [name for name, text in files.items() if text is not None and write_text(folder / name, text)]
     if files["best.yml"] is None and (folder / "best.yml").exists():
-        os.unlink(folder / "best.yml")  # a stale winner must not be deployed
+        (folder / "best.yml").unlink()  # a stale winner must not be deployed
         changed.append("best.yml")
     if latest and link_latest(folder.resolve()):
         changed.append("latest")

@@ -1,4 +1,6 @@
-"""The report as one HTML file: nothing is loaded from anywhere, every text is escaped, light and dark follow the reader."""
+"""The report as one HTML file: nothing is loaded from anywhere, every text is escaped, light and dark follow
+the reader.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from .ranking import meaning
-from .report import Report, accepts, best_vars, clean, coding_text, headline, span, why, window_text
+from .report import DASH, Report, accepts, best_vars, clean, coding_text, headline, span, why, window_text
+from .report_css import CSS
 
 MOST_ROWS = 200
-_CSS = """
-:root { color-scheme: light dark; --paper: #ffffff; --card: #f6f7f9; --ink: #1b1f24; --muted: #5b6470; --line: #d9dde3;
-  --accent: #0072b2; --warn: #b3470a; --heat: 0, 114, 178; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14171b; --card: #1d2127; --ink: #e8eaed; --muted: #a0a8b3; --line: #353b44;
-  --accent: #56b4e9; --warn: #f0955a; --heat: 86, 180, 233; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1120px; padding: 28px 20px 60px; background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "DejaVu Sans", sans-serif; }
-h1 { font-size: 25px; line-height: 1.25; margin: 2px 0 6px; } h2 { font-size: 18px; margin: 38px 0 6px; }
-p { margin: 6px 0; max-width: 78ch; } .eyebrow, .note { color: var(--muted); } .note { font-size: 13.5px; }
-.win { background: var(--card); border-left: 4px solid var(--accent); border-radius: 6px; padding: 14px 20px 12px; margin: 14px 0; }
-.win ul { margin: 6px 0; padding-left: 20px; } .figures { display: flex; flex-wrap: wrap; gap: 10px 34px; margin: 10px 0 8px; }
-.figures b { display: block; font-size: 23px; line-height: 1.2; font-variant-numeric: tabular-nums; } .figures span { color: var(--muted); font-size: 13px; }
-.warn { border-left: 4px solid var(--warn); background: var(--card); border-radius: 6px; padding: 8px 16px; margin: 12px 0; }
-.scroll { overflow-x: auto; margin: 8px 0; } table { border-collapse: collapse; font-size: 13.5px; }
-th, td { padding: 5px 9px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; font-variant-numeric: tabular-nums; }
-th { color: var(--muted); font-weight: 600; vertical-align: bottom; } th.l, td.l { text-align: left; } td.wrap { white-space: normal; min-width: 170px; }
-thead tr:first-child th.g { text-align: center; border-bottom: 1px solid var(--muted); }
-tr.best td { font-weight: 650; } .sub { display: block; font-weight: 400; font-size: 12.5px; color: var(--muted); white-space: normal; }
-td { vertical-align: top; } .sub.low, td.bad { color: var(--warn); } td.good { color: var(--ink); }
-code, pre { font: 13px/1.45 ui-monospace, "SFMono-Regular", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
-code.cmd { display: inline-block; max-width: 100%; overflow-x: auto; background: var(--paper); border: 1px solid var(--line); border-radius: 5px; padding: 3px 8px; }
-pre { background: var(--card); padding: 10px 14px; overflow-x: auto; border-radius: 6px; margin: 6px 0; }
-svg { display: block; width: 900px; height: auto; } figure { margin: 12px 0 4px; overflow-x: auto; }
-@media (min-width: 700px) { svg { max-width: 100%; } } @media (max-width: 700px) { svg { width: 620px; } }
-@media print { body { max-width: none; } }
-"""
 
 
 def page(report: Report) -> str:
@@ -48,24 +24,50 @@ def page(report: Report) -> str:
     drawn = plots(report)
     title = f"Sweep {report.sweep.name}"
     parts = [
-        f'<p class="eyebrow">{_e(_scope(report))}</p>', f"<h1>{_e(title)}: {_e(headline(report))}</h1>", _winner(report), _problems(report),
-        _points(report), _cells(report),
-        _figure(drawn, "throughput", "Output by context and concurrency",
-                "Bars are output tok/s over all requests of the cell; whiskers are the 95% interval, or the spread between hosts where "
-                "several measured the point. The best points by rank, and the controls."),
-        _figure(drawn, "tradeoff", "Single-user speed against aggregate throughput",
-                "Up and to the right is better. No clean point beats one on the Pareto front in both."),
-        _figure(drawn, "accept", "Accept length",
-                f"Tokens per verify step, the bonus token included, at concurrency {report.levels[0] if report.levels else 0}. "
-                "The vertical axis does not begin at 0."),
+        f'<p class="eyebrow">{_e(_scope(report))}</p>',
+        f"<h1>{_e(title)}: {_e(headline(report))}</h1>",
+        _winner(report),
+        _problems(report),
+        _points(report),
+        _cells(report),
+        _figure(
+            drawn,
+            "throughput",
+            "Output by context and concurrency",
+            "Bars are output tok/s over all requests of the cell; whiskers are the 95% interval, or the "
+            "spread between hosts where "
+            "several measured the point. The best points by rank, and the controls.",
+        ),
+        _figure(
+            drawn,
+            "tradeoff",
+            "Single-user speed against aggregate throughput",
+            "Up and to the right is better. No clean point beats one on the Pareto front in both.",
+        ),
+        _figure(
+            drawn,
+            "accept",
+            "Accept length",
+            "Tokens per verify step, the bonus token included, at concurrency "
+            f"{report.levels[0] if report.levels else 0}. "
+            "The vertical axis does not begin at 0.",
+        ),
         _coding(report),
-        _figure(drawn, "restart", "What a restart takes", "Phases of each point's start, in seconds; load is the engine's own."),
-        _failures(report), _comparison(report), _environment(report), _method(report),
-    ]  # fmt: skip
+        _figure(
+            drawn,
+            "restart",
+            "What a restart takes",
+            "Phases of each point's start, in seconds; load is the engine's own.",
+        ),
+        _failures(report),
+        _comparison(report),
+        _environment(report),
+        _method(report),
+    ]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_e(title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
+        f"<title>{_e(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
         + "\n".join(part for part in parts if part)
         + "\n</body>\n</html>\n"
     )
@@ -78,9 +80,7 @@ def _scope(report: Report) -> str:
     parts = [f"{len(report.entries)} points" + (f" ({failed} without figures)" if failed else "")]
     parts.append(f"{len(hosts)} hosts" if len(hosts) > 3 else ", ".join(hosts))
     parts += [f"{min(began)[:10]}"] if began else []
-    versions = sorted(
-        {str(entry["engine"].get("version")) for entry in report.entries if entry["engine"].get("version")}
-    )
+    versions = sorted({str(entry["engine"].get("version")) for entry in report.entries if entry["engine"].get("version")})
     parts += [f"SGLang {', '.join(versions)}"] if versions else []
     return " · ".join(part for part in parts if part)
 
@@ -90,16 +90,10 @@ def _winner(report: Report) -> str:
     reasons = "".join(f"<li>{_e(one)}</li>" for one in why(report))
     if best is None:
         return f'<div class="warn"><ul>{reasons}</ul></div>'
-    figures = (
-        [(f"{best['single_user']:.1f} tok/s", f"single user (concurrency {report.levels[0]})")]
-        if best["single_user"]
-        else []
-    )
+    figures = [(f"{best['single_user']:.1f} tok/s", f"single user (concurrency {report.levels[0]})")] if best["single_user"] else []
     if best["aggregate"] and len(report.levels) > 1:
         figures.append((f"{best['aggregate']:.1f} tok/s", f"aggregate (concurrency {report.levels[-1]})"))
-    figures += (
-        [(span(accepts(best)), "accept length")] if any(one is not None for one in accepts(best)) else []
-    )
+    figures += [(span(accepts(best)), "accept length")] if any(one is not None for one in accepts(best)) else []
     figures += [(coding_text(best), "coding tasks")] if best["coding"] else []
     shown = "".join(f"<div><b>{_e(value)}</b><span>{_e(label)}</span></div>" for value, label in figures)
     command = f"ansible-playbook deploy.yml -e @results/{report.sweep.name}/best.yml"
@@ -116,9 +110,19 @@ def _problems(report: Report) -> str:
 
 def _points(report: Report) -> str:
     header = [
-        ("#", ""), ("point", "l"), ("budget", ""), ("topk", ""),  ("window", ""), ("verify", "l"), ("score", ""),
-        ("to best", ""), ("single user", ""), ("aggregate", ""), ("coding", ""), ("accept", ""),
-    ]  # fmt: skip
+        ("#", ""),
+        ("point", "l"),
+        ("budget", ""),
+        ("topk", ""),
+        ("window", ""),
+        ("verify", "l"),
+        ("score", ""),
+        ("to best", ""),
+        ("single user", ""),
+        ("aggregate", ""),
+        ("coding", ""),
+        ("accept", ""),
+    ]
     best = (report.best or {}).get("score")
     rows = []
     for entry in report.entries[:MOST_ROWS]:
@@ -130,26 +134,31 @@ def _points(report: Report) -> str:
         notes += [f"with {' '.join(point['extra_args'])}"] if point.get("extra_args") else []
         notes += [f"with {name}={value}" for name, value in (point.get("extra_env") or {}).items()]
         notes += ["Pareto front"] if entry["name"] in report.front else []
-        mode = (
-            f"{derived.get('mode')}, width {derived.get('verify_width')}"
-            if speculates and derived.get("mode")
-            else "–"
-        )
-        ratio = (
-            f"{entry['score'] / best - 1:+.1%}"
-            if entry["score"] and best and entry is not report.entries[0]
-            else None
-        )
+        mode = f"{derived.get('mode')}, width {derived.get('verify_width')}" if speculates and derived.get("mode") else DASH
+        ratio = f"{entry['score'] / best - 1:+.1%}" if entry["score"] and best and entry is not report.entries[0] else None
         topk, used = point.get("topk"), derived.get("effective_topk")
         topk = f"{topk} → {used}" if speculates and topk and used and topk != used else topk
         cells = [
-            (entry["rank"], ""), (_Sub(entry["name"], "; ".join(notes), bool(entry["reasons"])), "l"), (point.get("budget"), ""), (topk, ""), (window_text(point), ""),
-            (mode, "l"), (_number(entry["score"]), ""), (ratio, ""), (_number(entry["single_user"]), ""), (_number(entry["aggregate"]), ""),
-            (coding_text(entry), ""), (span(accepts(entry)), ""),
-        ]  # fmt: skip
+            (entry["rank"], ""),
+            (_Sub(entry["name"], "; ".join(notes), bool(entry["reasons"])), "l"),
+            (point.get("budget"), ""),
+            (topk, ""),
+            (window_text(point), ""),
+            (mode, "l"),
+            (_number(entry["score"]), ""),
+            (ratio, ""),
+            (_number(entry["single_user"]), ""),
+            (_number(entry["aggregate"]), ""),
+            (coding_text(entry), ""),
+            (span(accepts(entry)), ""),
+        ]
         rows.append((cells, "best" if entry is report.best else ""))
     more = len(report.entries) - MOST_ROWS
-    note = f"Score is the {meaning(report.objective)}; speeds are output tok/s, single user and aggregate as geometric means over contexts. An arrow leads from the topk asked to the one that the engine uses."
+    note = (
+        f"Score is the {meaning(report.objective)}; speeds are output tok/s, single user and aggregate "
+        "as geometric means over contexts. An arrow leads from the topk asked to the one that the "
+        "engine uses."
+    )
     note += f" {more} more points are in summary.csv." if more > 0 else ""
     return f'<h2>Points</h2><p class="note">{_e(note)}</p>{_table(header, rows)}'
 
@@ -164,8 +173,7 @@ def _cells(report: Report) -> str:
             if cell["output_tok_s"]:
                 top[key].append(cell["output_tok_s"])
     groups = "".join(
-        f'<th class="g" colspan="{sum(key[1] == level for key in report.keys)}">concurrency {level}</th>'
-        for level in report.levels
+        f'<th class="g" colspan="{sum(key[1] == level for key in report.keys)}">concurrency {level}</th>' for level in report.levels
     )
     heads = "".join(f"<th>{key[0]}</th>" for key in report.keys)
     rows = []
@@ -175,34 +183,28 @@ def _cells(report: Report) -> str:
             cell = entry["cells"].get(key)
             value = cell["output_tok_s"] if cell else None
             if not value:
-                cells.append("<td>–</td>")
+                cells.append(f"<td>{DASH}</td>")
                 continue
             low, high = min(top[key]), max(top[key])
             shade = 0.04 + 0.36 * ((value - low) / (high - low) if high > low else 0)
             hint = f"accept {cell['accept_length']:.2f}, " if cell["accept_length"] else ""
-            hint += (
-                f"95% {cell['low']:.1f} to {cell['high']:.1f} tok/s"
-                if cell["low"] is not None
-                else "no interval"
-            )
-            cells.append(
-                f'<td style="background: rgba(var(--heat), {shade:.2f})" title="{_e(hint)}">{value:.1f}</td>'
-            )
+            hint += f"95% {cell['low']:.1f} to {cell['high']:.1f} tok/s" if cell["low"] is not None else "no interval"
+            cells.append(f'<td style="background: rgba(var(--heat), {shade:.2f})" title="{_e(hint)}">{value:.1f}</td>')
         rows.append(f"<tr{' class=best' if entry is report.best else ''}>{''.join(cells)}</tr>")
-    note = "Output tok/s over all requests of a cell; columns are contexts in tokens. Darker is faster within its column; hover for the 95% interval."
+    note = (
+        "Output tok/s over all requests of a cell; columns are contexts in tokens. Darker is faster "
+        "within its column; hover for the 95% interval."
+    )
     return (
-        f'<h2>Cells</h2><p class="note">{_e(note)}</p><div class="scroll"><table><thead><tr><th class="l" rowspan="2">point</th>{groups}</tr>'
+        f'<h2>Cells</h2><p class="note">{_e(note)}</p><div class="scroll"><table><thead><tr><th class="l" '
+        f'rowspan="2">point</th>{groups}</tr>'
         f"<tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
 def _coding(report: Report) -> str:
     checked = [entry for entry in report.entries if entry["coding"]][:MOST_ROWS]
-    names = list(
-        dict.fromkeys(
-            str(task.get("name")) for entry in checked for task in entry["coding"].get("tasks") or []
-        )
-    )
+    names = list(dict.fromkeys(str(task.get("name")) for entry in checked for task in entry["coding"].get("tasks") or []))
     if not checked or not names:
         return ""
     rows = []
@@ -214,7 +216,10 @@ def _coding(report: Report) -> str:
             cells.append((outcome, "l good" if outcome == "passed" else "l bad"))
         rows.append((cells, ""))
     header = [("point", "l"), ("passed", ""), *((name, "l") for name in names)]
-    note = "Verification is lossless in theory, so a miss is an answer that was cut, a harness fault or an engine bug; the detail is in the result file."
+    note = (
+        "Verification is lossless in theory, so a miss is an answer that was cut, a harness fault or an "
+        "engine bug; the detail is in the result file."
+    )
     return f'<h2>Coding check</h2><p class="note">{_e(note)}</p>{_table(header, rows)}'
 
 
@@ -225,14 +230,9 @@ def _failures(report: Report) -> str:
         if not failure:
             continue
         tail = failure.get("log_tail") or []
-        text = "\n".join(
-            clean(line) for line in (tail if isinstance(tail, list) else str(tail).splitlines())[-12:]
-        )
+        text = "\n".join(clean(line) for line in (tail if isinstance(tail, list) else str(tail).splitlines())[-12:])
         said = f"{failure.get('cause', 'unknown')} in phase {failure.get('phase', 'unknown')}: {failure.get('message', '')}"
-        parts.append(
-            f"<p><b>{_e(entry['name'])}</b> {_e(said)}</p>"
-            + (f"<pre>{_e(text, lines=True)}</pre>" if text else "")
-        )
+        parts.append(f"<p><b>{_e(entry['name'])}</b> {_e(said)}</p>" + (f"<pre>{_e(text, lines=True)}</pre>" if text else ""))
     return f"<h2>Failures</h2>{''.join(parts)}" if parts else ""
 
 
@@ -240,10 +240,20 @@ def _comparison(report: Report) -> str:
     if not report.baseline:
         return ""
     rows = [
-        ([(one["point"], "l"), (one["concurrency"], ""), (one["context"], ""), (f"{one['now']:.1f}", ""), (f"{one['then']:.1f}", ""),
-          (f"{one['ratio'] - 1:+.1%}", ""), (one["verdict"], "l")], "")
+        (
+            [
+                (one["point"], "l"),
+                (one["concurrency"], ""),
+                (one["context"], ""),
+                (f"{one['now']:.1f}", ""),
+                (f"{one['then']:.1f}", ""),
+                (f"{one['ratio'] - 1:+.1%}", ""),
+                (one["verdict"], "l"),
+            ],
+            "",
+        )
         for one in sorted(report.comparison, key=lambda one: (one["point"], one["concurrency"], one["context"]))[:MOST_ROWS]
-    ]  # fmt: skip
+    ]
     header = [
         ("point", "l"),
         ("concurrency", ""),
@@ -283,53 +293,38 @@ def _environment(report: Report) -> str:
                 rows.setdefault((str(record["host"]), str(key)), set()).add(_short(value))
     if not rows:
         return ""
-    table = [
-        ([(host, "l"), (key, "l"), ("; ".join(sorted(values)), "l wrap")], "")
-        for (host, key), values in sorted(rows.items())
-    ]
-    return f"<h2>Environment</h2>{_table([('host', 'l'), ('what', 'l'), ('as the engine and the host tell it', 'l')], table)}"
+    table = [([(host, "l"), (key, "l"), ("; ".join(sorted(values)), "l wrap")], "") for (host, key), values in sorted(rows.items())]
+    header = [("host", "l"), ("what", "l"), ("as the engine and the host tell it", "l")]
+    return f"<h2>Environment</h2>{_table(header, table)}"
 
 
 def _method(report: Report) -> str:
-    sources = sorted(
-        {
-            cell["accept_source"]
-            for entry in report.entries
-            for cell in entry["cells"].values()
-            if cell["accept_source"]
-        }
-    )
+    sources = sorted({cell["accept_source"] for entry in report.entries for cell in entry["cells"].values() if cell["accept_source"]})
     lines = [
-        "Output tok/s of a cell are all its output tokens over its wall time, time to first token included, at a fixed number of users "
+        "Output tok/s of a cell are all its output tokens over its wall time, time to first token "
+        "included, at a fixed number of users "
         "who each send their next request when the last is answered.",
-        "A point ranks by the score among those that are clean. Below them come points whose coding check falls short of the point without "
-        "speculation (of all tasks, where that was not measured) or that lost requests, then points with cells missing, then failures.",
+        "A point ranks by the score among those that are clean. Below them come points whose coding check "
+        "falls short of the point without "
+        "speculation (of all tasks, where that was not measured) or that lost requests, then points with "
+        "cells missing, then failures.",
     ]
     lines += [f"Accept length comes from: {', '.join(sources)}."] if sources else []
     lines.append("All figures of every cell are in summary.csv and in the result files beside this page.")
     return "<h2>How to read this</h2>" + "".join(f'<p class="note">{_e(one)}</p>' for one in lines)
 
 
-# -- pieces ----------------------------------------------------------------------------------------------------------------
+# -- pieces
 
 
 def _figure(drawn: Mapping[str, str], name: str, title: str, note: str) -> str:
-    return (
-        f'<h2>{_e(title)}</h2><p class="note">{_e(note)}</p><figure>{drawn[name]}</figure>'
-        if name in drawn
-        else ""
-    )
+    return f'<h2>{_e(title)}</h2><p class="note">{_e(note)}</p><figure>{drawn[name]}</figure>' if name in drawn else ""
 
 
 def _table(header: Sequence[tuple[str, str]], rows: Iterable[tuple[Sequence[tuple[Any, str]], str]]) -> str:
     head = "".join(f'<th class="{style}">{_e(text)}</th>' for text, style in header)
     body = "".join(
-        f'<tr class="{style}">'
-        + "".join(
-            f'<td class="{kind}">{text.html() if isinstance(text, _Sub) else _e("–" if text is None else text)}</td>'
-            for text, kind in cells
-        )
-        + "</tr>"
+        f'<tr class="{style}">' + "".join(f'<td class="{kind}">{_inner(text)}</td>' for text, kind in cells) + "</tr>"
         for cells, style in rows
     )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
@@ -346,6 +341,10 @@ class _Sub:
     def html(self) -> str:
         style = "sub low" if self.against else "sub"
         return _e(self.text) + (f'<span class="{style}">{_e(self.note)}</span>' if self.note else "")
+
+
+def _inner(value: Any) -> str:
+    return value.html() if isinstance(value, _Sub) else _e(DASH if value is None else value)
 
 
 def _number(value: float | None) -> str | None:

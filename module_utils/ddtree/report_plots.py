@@ -1,7 +1,8 @@
-"""The report's plots as SVG texts that take their ink from the page, so that they fit its light and its dark mode.
+"""The report's plots as SVG texts that take their ink from the page, so that they fit its light and its dark
+mode.
 
-Okabe and Ito's colours, told apart by the colour-blind; glyphs as paths, so that no font is needed; the same input gives
-the same bytes.
+Okabe and Ito's colours, told apart by the colour-blind; glyphs as paths, so that no font is needed; the same
+input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -19,28 +20,58 @@ _VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)", PAP
 SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 MARKS = ("o", "s", "^", "D", "v", "P")
 PHASES = {
-    "inspect": "#999999", "drain": "#e69f00", "stop": "#d55e00", "release": "#cc79a7", "start": "#009e73", "load": "#0072b2",
-    "generate": "#56b4e9", "verify": "#f0e442",
-}  # fmt: skip
+    "inspect": "#999999",
+    "drain": "#e69f00",
+    "stop": "#d55e00",
+    "release": "#cc79a7",
+    "start": "#009e73",
+    "load": "#0072b2",
+    "generate": "#56b4e9",
+    "verify": "#f0e442",
+}
 MOST_SERIES = len(SERIES)
 MOST_BARS = 24
 _STYLE: dict[Any, Any] = {
-    "svg.fonttype": "path", "svg.hashsalt": "ddtree", "text.parse_math": False, "font.family": "DejaVu Sans", "font.size": 10,
-    "axes.edgecolor": LINE, "axes.labelcolor": INK, "axes.titlecolor": INK, "text.color": INK, "xtick.color": MUTED,
-    "ytick.color": MUTED, "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "axes.axisbelow": True, "grid.color": LINE, "grid.linewidth": 0.8, "axes.titlesize": 10.5,
-    "axes.titleweight": "bold", "axes.titlelocation": "left", "legend.frameon": False, "legend.fontsize": 9.5,
-    "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none", "lines.linewidth": 1.8,
-}  # fmt: skip
+    "svg.fonttype": "path",
+    "svg.hashsalt": "ddtree",
+    "text.parse_math": False,
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.8,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "lines.linewidth": 1.8,
+}
 
 
 def plots(report: Report) -> dict[str, str]:
     """{throughput, tradeoff, accept, restart}: SVG elements; one without data is left out."""
     shown = [entry for entry in report.entries if entry["tier"] < 3 and entry["cells"]]
     found = {
-        "throughput": _throughput(report, _chosen(report, shown)), "tradeoff": _tradeoff(report, shown),
-        "accept": _accept(report, _chosen(report, shown)), "restart": _restart(report),
-    }  # fmt: skip
+        "throughput": _throughput(report, _chosen(report, shown)),
+        "tradeoff": _tradeoff(report, shown),
+        "accept": _accept(report, _chosen(report, shown)),
+        "restart": _restart(report),
+    }
     return {name: svg for name, svg in found.items() if svg}
 
 
@@ -120,31 +151,30 @@ def _tradeoff(report: Report, shown: Sequence[Mapping[str, Any]]) -> str:
             ),
         ):
             if group:
-                axis.scatter([one["single_user"] for one in group], [one["aggregate"] for one in group], s=54, color=color, marker=mark,
-                             label=label, zorder=4 if group is front else 3, edgecolors=PAPER, linewidths=0.8)  # fmt: skip
+                axis.scatter(
+                    [one["single_user"] for one in group],
+                    [one["aggregate"] for one in group],
+                    s=54,
+                    color=color,
+                    marker=mark,
+                    label=label,
+                    zorder=4 if group is front else 3,
+                    edgecolors=PAPER,
+                    linewidths=0.8,
+                )
         axis.margins(0.12)
-        axis.set_xlabel(
-            f"Single user: output tok/s at concurrency {report.levels[0]}, geometric mean over contexts"
-        )
+        axis.set_xlabel(f"Single user: output tok/s at concurrency {report.levels[0]}, geometric mean over contexts")
         axis.set_ylabel(f"Aggregate: output tok/s at\nconcurrency {report.levels[-1]}, geometric mean")
         figure.legend(loc="outside upper left", ncols=3)
         figure.canvas.draw()
-        wanted = (
-            able
-            if len(able) <= 10
-            else [*front, *(one for one in able if one["point"].get("dialect") in ("none", "dflash"))]
-        )
+        wanted = able if len(able) <= 10 else [*front, *(one for one in able if one["point"].get("dialect") in ("none", "dflash"))]
         wanted += [one for one in sorted(able, key=lambda one: -one["aggregate"])[:3] if one not in wanted]
         _labels(figure, axis, wanted, able)
 
-    return _svg(
-        draw, "tradeoff", (8.4, 4.4), "Single-user speed against aggregate throughput, with the Pareto front"
-    )
+    return _svg(draw, "tradeoff", (8.4, 4.4), "Single-user speed against aggregate throughput, with the Pareto front")
 
 
-def _labels(
-    figure: Any, axis: Any, wanted: Sequence[Mapping[str, Any]], able: Sequence[Mapping[str, Any]]
-) -> None:
+def _labels(figure: Any, axis: Any, wanted: Sequence[Mapping[str, Any]], able: Sequence[Mapping[str, Any]]) -> None:
     """Names beside their points, each at the first place where it covers no point and no other name."""
     from matplotlib.transforms import Bbox
 
@@ -171,12 +201,7 @@ def _labels(
                 color=INK,
             )
             box = text.get_window_extent(figure.canvas.get_renderer())
-            inside = (
-                frame.x0 - 40 <= box.x0
-                and box.x1 <= frame.x1 + 4
-                and frame.y0 <= box.y0
-                and box.y1 <= frame.y1
-            )
+            inside = frame.x0 - 40 <= box.x0 and box.x1 <= frame.x1 + 4 and frame.y0 <= box.y0 and box.y1 <= frame.y1
             if inside and not any(box.overlaps(other) for other in taken):
                 taken.append(box)
                 break
@@ -187,9 +212,7 @@ def _accept(report: Report, chosen: Sequence[Mapping[str, Any]]) -> str:
     level = report.levels[0] if report.levels else 0
     lines = []
     for index, entry in enumerate(chosen):
-        values = [
-            (entry["cells"].get((context, level)) or {}).get("accept_length") for context in report.contexts
-        ]
+        values = [(entry["cells"].get((context, level)) or {}).get("accept_length") for context in report.contexts]
         if any(value is not None for value in values):
             lines.append((index, entry, values))
     if not lines:
@@ -199,9 +222,15 @@ def _accept(report: Report, chosen: Sequence[Mapping[str, Any]]) -> str:
         axis = figure.subplots()
         for index, entry, values in lines:
             there = [(at, value) for at, value in enumerate(values) if value is not None]
-            axis.plot([one[0] for one in there], [one[1] for one in there], color=SERIES[index], marker=MARKS[index], markersize=9 - index * 0.8,
-                      linewidth=4 - index * 0.5,
-                      label=_label(entry["name"]))  # fmt: skip
+            axis.plot(
+                [one[0] for one in there],
+                [one[1] for one in there],
+                color=SERIES[index],
+                marker=MARKS[index],
+                markersize=9 - index * 0.8,
+                linewidth=4 - index * 0.5,
+                label=_label(entry["name"]),
+            )
         axis.set_xticks(range(len(report.contexts)), [str(one) for one in report.contexts])
         axis.set_xlim(-0.25, len(report.contexts) - 0.75)
         axis.margins(y=0.15)
@@ -217,20 +246,12 @@ def _restart(report: Report) -> str:
     if not bars:
         return ""
     names = list(PHASES)
-    names += sorted(
-        {str(phase.get("name")) for entry in bars for phase in entry["restart"]["phases"]} - set(names)
-    )
+    names += sorted({str(phase.get("name")) for entry in bars for phase in entry["restart"]["phases"]} - set(names))
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
         seen = set()
-        longest = (
-            max(
-                sum(float(phase.get("seconds") or 0) for phase in entry["restart"]["phases"])
-                for entry in bars
-            )
-            or 1.0
-        )
+        longest = max(sum(float(phase.get("seconds") or 0) for phase in entry["restart"]["phases"]) for entry in bars) or 1.0
         for at, entry in enumerate(bars):
             left = 0.0
             for phase in entry["restart"]["phases"]:
@@ -260,8 +281,14 @@ def _restart(report: Report) -> str:
             range(len(labels)),
             key=lambda one: names.index(labels[one]) if labels[one] in names else len(names),
         )
-        figure.legend([handles[one] for one in order], [labels[one] for one in order], loc="outside upper left", ncols=8,
-                      columnspacing=1.2, handlelength=1.2)  # fmt: skip
+        figure.legend(
+            [handles[one] for one in order],
+            [labels[one] for one in order],
+            loc="outside upper left",
+            ncols=8,
+            columnspacing=1.2,
+            handlelength=1.2,
+        )
 
     return _svg(draw, "restart", (8.4, 1.25 + 0.3 * len(bars)), "Restart phases by point")
 
@@ -280,9 +307,7 @@ def _svg(draw: Any, name: str, size: tuple[float, float], title: str) -> str:
         FigureCanvasAgg(figure)  # measures texts; no display is asked for
         draw(figure)
         stream = io.StringIO()
-        figure.savefig(
-            stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
-        )
+        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = stream.getvalue()
     text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.S)
     # Ids are shared by all SVGs of a page, so each gets its plot's name.
@@ -294,10 +319,9 @@ def _svg(draw: Any, name: str, size: tuple[float, float], title: str) -> str:
         text = text.replace(stand_in, variable)
     text = re.sub(r"\n\s*", "\n", text).strip()
     width, height = (round(one * 72) for one in size)
-    text = re.sub(
+    return re.sub(
         r'<svg[^>]*viewBox="([^"]*)"[^>]*>',
         rf'<svg role="img" aria-label="{title}" viewBox="\1" width="{width}" height="{height}">',
         text,
         count=1,
     )
-    return text

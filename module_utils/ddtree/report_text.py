@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from .report import Report, accepts, clean, coding_text, cut, headline, span, why
+from .report import DASH, Report, accepts, clean, coding_text, cut, headline, span, why
 
 
 def table(report: Report) -> tuple[list[str], list[list[str]]]:
@@ -22,16 +22,19 @@ def table(report: Report) -> tuple[list[str], list[list[str]]]:
     ]
     rows = []
     for entry in report.entries:
-        cells = [
-            entry["cells"].get((context, level)) for level in report.levels for context in report.contexts
-        ]
+        cells = [entry["cells"].get((context, level)) for level in report.levels for context in report.contexts]
         restart = entry["restart"] or {}
-        rows.append([
-            str(entry["rank"] or "–"), entry["name"],
-            *(f"{cell['output_tok_s']:.1f}" if cell and cell["output_tok_s"] else "–" for cell in cells),
-            coding_text(entry), span(accepts(entry)), f"{restart['seconds']:.0f}" if restart.get("seconds") is not None else "–",
-            "; ".join(entry["reasons"]),
-        ])  # fmt: skip
+        rows.append(
+            [
+                str(entry["rank"] or DASH),
+                entry["name"],
+                *(f"{cell['output_tok_s']:.1f}" if cell and cell["output_tok_s"] else DASH for cell in cells),
+                coding_text(entry),
+                span(accepts(entry)),
+                f"{restart['seconds']:.0f}" if restart.get("seconds") is not None else DASH,
+                "; ".join(entry["reasons"]),
+            ]
+        )
     return header, rows
 
 
@@ -91,8 +94,11 @@ def markdown(report: Report) -> str:
     failed = [entry for entry in report.entries if entry["failure"]]
     if failed:
         lines += ["", "## Failures", ""]
-        lines += [f"- {_md(one['name'])}: {_md(one['failure'].get('phase'))}, {_md(one['failure'].get('cause'))}: {_md(one['failure'].get('message'))}"
-                  for one in failed]  # fmt: skip
+        lines += [
+            f"- {_md(one['name'])}: {_md(one['failure'].get('phase'))}, "
+            f"{_md(one['failure'].get('cause'))}: {_md(one['failure'].get('message'))}"
+            for one in failed
+        ]
     if report.sweep.problems:
         lines += ["", "## Files that could not be used", ""]
         lines += [f"- {_md(one['message'])}" for one in report.sweep.problems]
@@ -103,8 +109,12 @@ def markdown(report: Report) -> str:
                 "| point | context | concurrency | now tok/s | then tok/s | change | verdict |",
                 "|---|---|---|---|---|---|---|",
             ]
-            lines += [f"| {_md(one['point'])} | {one['context']} | {one['concurrency']} | {one['now']:.1f} | {one['then']:.1f} | "
-                      f"{one['ratio'] - 1:+.1%} | {one['verdict']} |" for one in report.comparison]  # fmt: skip
+            lines += [
+                f"| {_md(one['point'])} | {one['context']} | {one['concurrency']} | {one['now']:.1f} | "
+                f"{one['then']:.1f} | "
+                f"{one['ratio'] - 1:+.1%} | {one['verdict']} |"
+                for one in report.comparison
+            ]
         else:
             lines.append("No cell of this sweep is in the baseline.")
         lines += ["", *(f"- {_md(one)}" for one in report.baseline["notes"])]
@@ -113,9 +123,7 @@ def markdown(report: Report) -> str:
 
 def _line(row: Sequence[str], shown: Sequence[int], sizes: Sequence[int]) -> str:
     parts = [cut(clean(row[one]), sizes[one]) for one in shown]
-    return "  ".join(
-        part.ljust(sizes[one]) if one == 1 else part.rjust(sizes[one]) for part, one in zip(parts, shown)
-    )
+    return "  ".join(part.ljust(sizes[one]) if one == 1 else part.rjust(sizes[one]) for part, one in zip(parts, shown))
 
 
 def _md(text: Any) -> str:

@@ -1,6 +1,7 @@
 """Result files of a sweep, schema 1: merged atomically, validated with the path of what is wrong, ranked.
 
-results/<sweep>/<host>/<point>.json is one point on one host; results/latest is a link to the sweep written last.
+results/<sweep>/<host>/<point>.json is one point on one host; results/latest is a link to the sweep written
+last.
 """
 
 from __future__ import annotations
@@ -26,9 +27,21 @@ _OUTCOME = ("status", "failure", "finished")
 REDACTED = "***"
 _NUMBER = (int, float)
 _TYPES: Mapping[str, Any] = {
-    "sweep": str, "host": str, "point": dict, "config_id": str, "status": str, "started": str, "finished": str, "engine": dict,
-    "restart": dict, "cells": list, "coding": dict, "failure": dict, "environment": dict, "aliases": list,
-}  # fmt: skip
+    "sweep": str,
+    "host": str,
+    "point": dict,
+    "config_id": str,
+    "status": str,
+    "started": str,
+    "finished": str,
+    "engine": dict,
+    "restart": dict,
+    "cells": list,
+    "coding": dict,
+    "failure": dict,
+    "environment": dict,
+    "aliases": list,
+}
 
 
 class ResultError(ValueError):
@@ -44,28 +57,28 @@ class Sweep:
     problems: list[dict[str, str]] = field(default_factory=list)
 
 
-# -- files -----------------------------------------------------------------------------------------------------------------
+# -- files
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """One result file, validated. Raises ResultError for a corrupt, half-written or foreign file, OSError if it is not there."""
+    """One result file, validated. Raises ResultError for a corrupt, half-written or foreign file, OSError if
+    it is not there.
+    """
     try:
         record = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ResultError(
-            f"{path} is no complete JSON ({error}): delete it and measure the point again"
-        ) from None
+        raise ResultError(f"{path} is no complete JSON ({error}): delete it and measure the point again") from None
     validate(record, str(path))
     return record
 
 
-def merge(
-    path: str | Path, section: Mapping[str, Any], secrets: Iterable[str] = (), write: bool = True
-) -> tuple[dict[str, Any], bool]:
-    """Merge `section` into the result file and return (record, changed). Atomic: a reader sees the old or the new file.
+def merge(path: str | Path, section: Mapping[str, Any], secrets: Iterable[str] = (), write: bool = True) -> tuple[dict[str, Any], bool]:
+    """Merge `section` into the result file and return (record, changed). Atomic: a reader sees the old or the
+    new file.
 
-    A top-level key replaces its old value; cells are merged by context and concurrency. A section with another config_id
-    begins the file again, so that figures of two configurations are never mixed; another `started` drops the old outcome. Each of `secrets` is replaced by ***.
+    A top-level key replaces its old value; cells are merged by context and concurrency. A section with
+    another config_id begins the file again, so that figures of two configurations are never mixed; another
+    `started` drops the old outcome. Each of `secrets` is replaced by ***.
     Raises ResultError, and then leaves the file as it was.
     """
     target = Path(path)
@@ -94,10 +107,10 @@ def write_text(path: str | Path, text: str | bytes, mode: int = 0o644) -> bool:
             stream.flush()
             os.fchmod(stream.fileno(), mode)
             os.fsync(stream.fileno())
-        os.replace(name, target)
+        Path(name).replace(target)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(name)
+            Path(name).unlink()
         raise
     folder = os.open(target.parent, os.O_RDONLY)
     try:
@@ -111,20 +124,21 @@ def link_latest(directory: str | Path) -> bool:
     """Point `latest` beside the sweep's folder to it, in one step; whether that changed it."""
     folder = Path(directory)
     link = folder.parent / "latest"
-    if link.is_symlink() and os.readlink(link) == folder.name:
+    if link.is_symlink() and str(link.readlink()) == folder.name:
         return False
     if link.exists() and not link.is_symlink():
         raise ResultError(f"{link} is no link: move it away, the name is kept for the sweep written last")
-    name = f"{link}.{os.getpid()}"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(name)
-    os.symlink(folder.name, name)
-    os.replace(name, link)
+    fresh = link.with_name(f"latest.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(folder.name)
+    fresh.replace(link)
     return True
 
 
 def load_sweep(directory: str | Path) -> Sweep:
-    """Every <host>/<point>.json under a sweep's folder, by host and name. Files that cannot be used are listed in problems."""
+    """Every <host>/<point>.json under a sweep's folder, by host and name. Files that cannot be used are
+    listed in problems.
+    """
     folder = Path(directory)
     if not folder.is_dir():
         raise ResultError(f"{folder} is no folder of results: run a sweep first, or name another one")
@@ -183,15 +197,11 @@ def validate(record: Any, path: str = "the record") -> None:
     seen = set()
     for index, cell in check.mappings(record, "cells"):
         check.cell(cell, f"cells[{index}].")
-        check.need(
-            cell_key(cell) not in seen, f"cells[{index}]", cell_key(cell), "each context and concurrency once"
-        )
+        check.need(cell_key(cell) not in seen, f"cells[{index}]", cell_key(cell), "each context and concurrency once")
         seen.add(cell_key(cell))
     coding = record.get("coding") or {}
     for key in ("passed", "total"):
-        check.need(
-            not coding or _is_whole(coding.get(key)), f"coding.{key}", coding.get(key), "a whole number"
-        )
+        check.need(not coding or _is_whole(coding.get(key)), f"coding.{key}", coding.get(key), "a whole number")
     for index, task in check.mappings(coding, "tasks", "coding."):
         check.need(
             task.get("outcome") in OUTCOMES,
@@ -221,14 +231,10 @@ class _Check:
 
     def number(self, holder: Mapping[str, Any], key: str, prefix: str) -> None:
         value = holder.get(key)
-        good = value is None or (
-            isinstance(value, _NUMBER) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
-        )
+        good = value is None or (isinstance(value, _NUMBER) and not isinstance(value, bool) and math.isfinite(value) and value >= 0)
         self.need(good, prefix + key, value, "a finite number of at least 0")
 
-    def mappings(
-        self, holder: Mapping[str, Any], key: str, prefix: str = ""
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
+    def mappings(self, holder: Mapping[str, Any], key: str, prefix: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
         self.kind(holder, key, list, prefix)
         for index, one in enumerate(holder.get(key) or []):
             self.need(isinstance(one, dict), f"{prefix}{key}[{index}]", one, "a mapping")
@@ -291,7 +297,9 @@ def _merged(target: Path, section: Mapping[str, Any], secrets: Iterable[str]) ->
 
 
 def plain(value: Any) -> Any:
-    """Ansible's tagged values, tuples and mappings as what JSON has; a float that is no number becomes null."""
+    """Ansible's tagged values, tuples and mappings as what JSON has; a float that is no number becomes
+    null.
+    """
     if isinstance(value, Mapping):
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):

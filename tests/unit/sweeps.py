@@ -22,34 +22,57 @@ TASKS = ("is_palindrome", "fib", "merge_sorted", "word_count", "gcd")
 SERVER = Server(python="/p", model="/m", drafter="/d")
 
 
-def record(
-    point: Point, factor: float = 1.0, passed: int = 5, spread: float = 0.01, **more: Any
-) -> dict[str, Any]:
+def record(point: Point, factor: float = 1.0, passed: int = 5, spread: float = 0.01, **more: Any) -> dict[str, Any]:
     """An ok record whose cells run at `factor` times the origin's speed."""
     launch = render(point, SERVER)
     cells = []
     for (context, level), speed in SPEED.items():
         rate = round(speed * factor, 2)
-        cells.append({
-            "context": context, "concurrency": level, "requests": 6 * level, "errors": 0, "output_tokens": 1536 * level,
-            "seconds": round(1536 * level / rate, 3), "output_tok_s": rate, "user_tok_s": round(rate / level, 2),
-            "ci95": [round(rate * (1 - spread), 2), round(rate * (1 + spread), 2)],
-            "ttft_ms": {"p50": 200.0, "p95": 300.0, "p99": 400.0}, "tpot_ms": {"p50": 5.0, "p95": 6.0, "p99": 7.0},
-            "e2e_ms": {"p50": 900.0, "p95": 950.0, "p99": 990.0},
-            "accept_length": None if point.dialect == "none" else 3.5 + context / 10000, "accept_source": "requests",
-        })  # fmt: skip
-    tasks = [
-        {"name": name, "outcome": "passed" if index < passed else "truncated", "detail": ""}
-        for index, name in enumerate(TASKS)
-    ]
+        cells.append(
+            {
+                "context": context,
+                "concurrency": level,
+                "requests": 6 * level,
+                "errors": 0,
+                "output_tokens": 1536 * level,
+                "seconds": round(1536 * level / rate, 3),
+                "output_tok_s": rate,
+                "user_tok_s": round(rate / level, 2),
+                "ci95": [round(rate * (1 - spread), 2), round(rate * (1 + spread), 2)],
+                "ttft_ms": {"p50": 200.0, "p95": 300.0, "p99": 400.0},
+                "tpot_ms": {"p50": 5.0, "p95": 6.0, "p99": 7.0},
+                "e2e_ms": {"p50": 900.0, "p95": 950.0, "p99": 990.0},
+                "accept_length": None if point.dialect == "none" else 3.5 + context / 10000,
+                "accept_source": "requests",
+            }
+        )
+    tasks = [{"name": name, "outcome": "passed" if index < passed else "truncated", "detail": ""} for index, name in enumerate(TASKS)]
     return {
-        "schema": 1, "point": point.as_dict(), "config_id": launch.config_id, "status": "ok", "started": "2026-12-01T10:00:00Z",
-        "finished": "2026-12-01T10:09:00Z", "failure": None, "cells": cells, "coding": {"passed": passed, "total": 5, "tasks": tasks},
-        "engine": {"dialect": point.dialect, "version": "0.5.23", "derived": launch.derived, "resolved": {"page_size": 1}},
-        "restart": {"changed": True, "seconds": 380.5,
-                    "phases": [{"name": "stop", "seconds": 12.5, "detail": ""}, {"name": "load", "seconds": 368.0, "detail": ""}]},
+        "schema": 1,
+        "point": point.as_dict(),
+        "config_id": launch.config_id,
+        "status": "ok",
+        "started": "2026-12-01T10:00:00Z",
+        "finished": "2026-12-01T10:09:00Z",
+        "failure": None,
+        "cells": cells,
+        "coding": {"passed": passed, "total": 5, "tasks": tasks},
+        "engine": {
+            "dialect": point.dialect,
+            "version": "0.5.23",
+            "derived": launch.derived,
+            "resolved": {"page_size": 1},
+        },
+        "restart": {
+            "changed": True,
+            "seconds": 380.5,
+            "phases": [
+                {"name": "stop", "seconds": 12.5, "detail": ""},
+                {"name": "load", "seconds": 368.0, "detail": ""},
+            ],
+        },
         **more,
-    }  # fmt: skip
+    }
 
 
 def failed(
@@ -59,8 +82,13 @@ def failed(
     tail: tuple[str, ...] = ("CUDA out of memory",),
 ) -> dict[str, Any]:
     base = record(point)
-    return {**base, "status": "failed", "cells": [], "coding": {},
-            "failure": {"phase": "load", "cause": cause, "message": message, "log_tail": list(tail)}}  # fmt: skip
+    return {
+        **base,
+        "status": "failed",
+        "cells": [],
+        "coding": {},
+        "failure": {"phase": "load", "cause": cause, "message": message, "log_tail": list(tail)},
+    }
 
 
 def store(folder: Path, *records: dict[str, Any], host: str = "gpu-a") -> Path:

@@ -1,4 +1,6 @@
-"""The engine's command line by dialect, what it derives to, what is refused, and which points are one engine."""
+"""The engine's command line by dialect, what it derives to, what is refused, and which points are one
+engine.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,12 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from ddtree.dialects import BUILTIN, DEFAULT_DIALECT, DialectError, fill, merged
 from ddtree.engine import EngineError, Server, collapse, engine_key, render
 from ddtree.points import Point, expand
-from hypothesis import given
-from hypothesis import strategies as st
 
 SERVER = Server(python="/opt/sglang/bin/python", model="/m/target", drafter="/m/drafter")
 COMMON = [
@@ -29,10 +32,11 @@ COMMON = [
 ]
 LIMITS = ["--max-running-requests", "64", "--enable-metrics"]
 # The lines of the real engine's log, with its values: recordings of 0.5.17 and pull request 29907's format.
-RUNNER = "[2026-12-01 10:00:00 TP0] Initialized DFLASH draft runner. attention_backend=triton, model=Qwen3ForCausalLM, block_size=8, draft_window_size={}, compact_cache={}"
-WORKER = (
-    "[2026-12-01 10:00:00 TP0] Initialized DDTree worker. block_size=8, tree_budget=12, max_tree_nodes=13"
+RUNNER = (
+    "[2026-12-01 10:00:00 TP0] Initialized DFLASH draft runner. attention_backend=triton, "
+    "model=Qwen3ForCausalLM, block_size=8, draft_window_size={}, compact_cache={}"
 )
+WORKER = "[2026-12-01 10:00:00 TP0] Initialized DDTree worker. block_size=8, tree_budget=12, max_tree_nodes=13"
 
 
 def changed(**values: object) -> Server:
@@ -42,20 +46,32 @@ def changed(**values: object) -> Server:
 def test_the_default_dialect_is_rendered_exactly() -> None:
     launch = render(Point(budget=12, topk=6), SERVER)
     assert launch.argv == [
-        *COMMON, "--attention-backend", "triton", "--page-size", "1", *LIMITS,
-        "--speculative-algorithm", "DDTREE", "--speculative-draft-model-path", "/m/drafter", "--speculative-ddtree-budget", "12",
-        "--speculative-draft-window-size", "2048", "--weight-version", launch.config_id,
-    ]  # fmt: skip
+        *COMMON,
+        "--attention-backend",
+        "triton",
+        "--page-size",
+        "1",
+        *LIMITS,
+        "--speculative-algorithm",
+        "DDTREE",
+        "--speculative-draft-model-path",
+        "/m/drafter",
+        "--speculative-ddtree-budget",
+        "12",
+        "--speculative-draft-window-size",
+        "2048",
+        "--weight-version",
+        launch.config_id,
+    ]
     assert launch.env == {"SGLANG_DDTREE_MAX_TOPK": "6"}
     assert re.fullmatch(r"[0-9a-f]{12}", launch.config_id)
     assert launch.derived == {"mode": "tree", "effective_topk": 2, "verify_width": 13, "block_size": 8}
     assert launch.expect == {
-        "speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 12, "speculative_draft_window_size": 2048,
-    }  # fmt: skip
-    assert [
-        bool(re.search(proof, line))
-        for proof, line in zip(launch.log_proofs, (RUNNER.format(2048, True), WORKER))
-    ] == [True, True]
+        "speculative_algorithm": "DDTREE",
+        "speculative_ddtree_budget": 12,
+        "speculative_draft_window_size": 2048,
+    }
+    assert [bool(re.search(proof, line)) for proof, line in zip(launch.log_proofs, (RUNNER.format(2048, True), WORKER))] == [True, True]
     assert not re.search(launch.log_proofs[0], RUNNER.format(None, False))
 
 
@@ -67,16 +83,55 @@ def test_no_window_is_no_flag_and_is_proved_as_none() -> None:
     assert not any(one in ("None", "none", "") for one in launch.argv)
 
 
-@pytest.mark.parametrize(("point", "spoken", "env"), [
-    (Point(dialect="none", window=None), [], {}),
-    (Point(dialect="dflash"), ["--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", "/m/drafter",
-                               "--speculative-draft-window-size", "2048"], {}),
-    (Point(dialect="pr31069", budget=32, topk=8), ["--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", "/m/drafter",
-     "--speculative-dflash-tree-verify", "--speculative-num-draft-tokens", "32", "--speculative-eagle-topk", "8",
-     "--speculative-draft-window-size", "2048"], {}),
-    (Point(dialect="jetspec", budget=16, topk=8, window=None), ["--speculative-algorithm", "DFLASH", "--speculative-draft-model-path",
-     "/m/drafter", "--speculative-dflash-tree-budget", "16", "--speculative-dflash-tree-width", "8"], {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("point", "spoken", "env"),
+    [
+        (Point(dialect="none", window=None), [], {}),
+        (
+            Point(dialect="dflash"),
+            [
+                "--speculative-algorithm",
+                "DFLASH",
+                "--speculative-draft-model-path",
+                "/m/drafter",
+                "--speculative-draft-window-size",
+                "2048",
+            ],
+            {},
+        ),
+        (
+            Point(dialect="pr31069", budget=32, topk=8),
+            [
+                "--speculative-algorithm",
+                "DFLASH",
+                "--speculative-draft-model-path",
+                "/m/drafter",
+                "--speculative-dflash-tree-verify",
+                "--speculative-num-draft-tokens",
+                "32",
+                "--speculative-eagle-topk",
+                "8",
+                "--speculative-draft-window-size",
+                "2048",
+            ],
+            {},
+        ),
+        (
+            Point(dialect="jetspec", budget=16, topk=8, window=None),
+            [
+                "--speculative-algorithm",
+                "DFLASH",
+                "--speculative-draft-model-path",
+                "/m/drafter",
+                "--speculative-dflash-tree-budget",
+                "16",
+                "--speculative-dflash-tree-width",
+                "8",
+            ],
+            {},
+        ),
+    ],
+)
 def test_other_dialects(point: Point, spoken: list[str], env: dict[str, str]) -> None:
     launch = render(point, SERVER)
     assert launch.argv == [*COMMON, *LIMITS, *spoken, "--weight-version", launch.config_id]
@@ -91,11 +146,26 @@ def test_pr36196_takes_its_budget_by_environment() -> None:
     assert render(Point(dialect="pr36196", topk=4), SERVER).env == {}
 
 
-@pytest.mark.parametrize(("budget", "topk", "mode", "effective"), [
-    (4, 6, "spine", 1), (7, None, "spine", 1), (8, 6, "tree", 2), (12, 6, "tree", 2), (13, None, "tree", 2), (14, 6, "tree", 3),
-    (20, 4, "tree", 3), (21, None, "tree", 4), (27, 6, "tree", 4), (28, 6, "tree", 5), (35, None, "tree", 6), (200, None, "tree", 6),
-    (200, 16, "tree", 16), (35, 4, "tree", 4), (12, 1, "tree", 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("budget", "topk", "mode", "effective"),
+    [
+        (4, 6, "spine", 1),
+        (7, None, "spine", 1),
+        (8, 6, "tree", 2),
+        (12, 6, "tree", 2),
+        (13, None, "tree", 2),
+        (14, 6, "tree", 3),
+        (20, 4, "tree", 3),
+        (21, None, "tree", 4),
+        (27, 6, "tree", 4),
+        (28, 6, "tree", 5),
+        (35, None, "tree", 6),
+        (200, None, "tree", 6),
+        (200, 16, "tree", 16),
+        (35, 4, "tree", 4),
+        (12, 1, "tree", 1),
+    ],
+)
 def test_pr29907_derives_as_its_source_does(budget: int, topk: int | None, mode: str, effective: int) -> None:
     derived = render(Point(budget=budget, topk=topk), SERVER).derived
     assert (derived["mode"], derived["effective_topk"], derived["verify_width"]) == (
@@ -120,14 +190,19 @@ def test_a_chain_does_not_care_for_topk_and_says_so() -> None:
 
 def test_what_the_engine_sees_differently_is_never_collapsed() -> None:
     points = [
-        Point(budget=12), Point(budget=13), Point(budget=12, window=None), Point(budget=12, tp=4), Point(dialect="dflash"),
-        Point(dialect="none", window=None), Point(budget=12, extra_args=("--x",)), Point(budget=12, extra_env=(("A", "1"),)),
-        Point(dialect="jetspec", budget=12, topk=2), Point(dialect="jetspec", budget=12, topk=4),
-    ]  # fmt: skip
+        Point(budget=12),
+        Point(budget=13),
+        Point(budget=12, window=None),
+        Point(budget=12, tp=4),
+        Point(dialect="dflash"),
+        Point(dialect="none", window=None),
+        Point(budget=12, extra_args=("--x",)),
+        Point(budget=12, extra_env=(("A", "1"),)),
+        Point(dialect="jetspec", budget=12, topk=2),
+        Point(dialect="jetspec", budget=12, topk=4),
+    ]
     assert [run["aliases"] for run in collapse(points, SERVER)] == [[]] * len(points)
-    assert engine_key(render(points[0], SERVER)) != engine_key(
-        render(points[0], changed(extra_args=("--y",)))
-    )
+    assert engine_key(render(points[0], SERVER)) != engine_key(render(points[0], changed(extra_args=("--y",))))
 
 
 def test_an_environment_that_sets_the_ceiling_itself_is_no_alias() -> None:
@@ -135,27 +210,50 @@ def test_an_environment_that_sets_the_ceiling_itself_is_no_alias() -> None:
     assert len(collapse([Point(budget=12, topk=6), Point(budget=12, topk=6, extra_env=ceiling)], SERVER)) == 2
 
 
-@pytest.mark.parametrize(("point", "server", "said"), [
-    (Point(), SERVER, "dialect pr29907 needs a budget"),
-    (Point(budget=12), changed(drafter=""), "needs a draft model: set ddtree_server_drafter"),
-    (Point(budget=12, window=4), SERVER, "window=4 is below the drafter's block size of 8"),
-    (Point(dialect="dflash", window=7), SERVER, "below the drafter's block size"),
-    (Point(dialect="dflash", budget=12), SERVER, "budget=12 means nothing to dialect dflash"),
-    (Point(dialect="none"), SERVER, "window=2048 means nothing to dialect none"),
-    (Point(dialect="pr31069", budget=32, topk=5), SERVER, "topk=5 is none of 4, 8, 16"),
-    (Point(dialect="pr31069", budget=32), SERVER, "needs a topk"),
-    (Point(dialect="pr36196", budget=4, topk=2), SERVER, "budget=4 is below"),
-    (Point(dialect="custom", budget=4), SERVER, "dialect custom has no templates"),
-    (Point(dialect="nope"), SERVER, "dialect 'nope' is not known"),
-    (Point(budget=12, extra_args=("--port", "1")), SERVER, "--port, which comes from ddtree_server_port"),
-    (Point(budget=12, extra_args=("--tp=4",)), SERVER, "--tp, which comes from tp"),
-    (Point(budget=12, extra_args=("--api-key", "x")), SERVER, "--api-key, which comes from ddtree_server_api_key"),
-    (Point(budget=12, extra_args=("--speculative-ddtree-budget", "4")), SERVER, "which comes from the point"),
-    (Point(budget=12, extra_args=("--page-size", "64")), SERVER, "needs --page-size 1, and extra_args asks 64"),
-    (Point(budget=12, extra_args=("--attention-backend=fa3",)), SERVER, "does not run the full tree of dialect pr29907"),
-    (Point(budget=12, extra_args=("--decode-attention-backend", "fa3")), SERVER, "does not run the full tree"),
-    (Point(budget=12, extra_args=("--pp-size", "2")), SERVER, "pipeline size of 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("point", "server", "said"),
+    [
+        (Point(), SERVER, "dialect pr29907 needs a budget"),
+        (Point(budget=12), changed(drafter=""), "needs a draft model: set ddtree_server_drafter"),
+        (Point(budget=12, window=4), SERVER, "window=4 is below the drafter's block size of 8"),
+        (Point(dialect="dflash", window=7), SERVER, "below the drafter's block size"),
+        (Point(dialect="dflash", budget=12), SERVER, "budget=12 means nothing to dialect dflash"),
+        (Point(dialect="none"), SERVER, "window=2048 means nothing to dialect none"),
+        (Point(dialect="pr31069", budget=32, topk=5), SERVER, "topk=5 is none of 4, 8, 16"),
+        (Point(dialect="pr31069", budget=32), SERVER, "needs a topk"),
+        (Point(dialect="pr36196", budget=4, topk=2), SERVER, "budget=4 is below"),
+        (Point(dialect="custom", budget=4), SERVER, "dialect custom has no templates"),
+        (Point(dialect="nope"), SERVER, "dialect 'nope' is not known"),
+        (Point(budget=12, extra_args=("--port", "1")), SERVER, "--port, which comes from ddtree_server_port"),
+        (Point(budget=12, extra_args=("--tp=4",)), SERVER, "--tp, which comes from tp"),
+        (
+            Point(budget=12, extra_args=("--api-key", "x")),
+            SERVER,
+            "--api-key, which comes from ddtree_server_api_key",
+        ),
+        (
+            Point(budget=12, extra_args=("--speculative-ddtree-budget", "4")),
+            SERVER,
+            "which comes from the point",
+        ),
+        (
+            Point(budget=12, extra_args=("--page-size", "64")),
+            SERVER,
+            "needs --page-size 1, and extra_args asks 64",
+        ),
+        (
+            Point(budget=12, extra_args=("--attention-backend=fa3",)),
+            SERVER,
+            "does not run the full tree of dialect pr29907",
+        ),
+        (
+            Point(budget=12, extra_args=("--decode-attention-backend", "fa3")),
+            SERVER,
+            "does not run the full tree",
+        ),
+        (Point(budget=12, extra_args=("--pp-size", "2")), SERVER, "pipeline size of 1"),
+    ],
+)
 def test_refuses_what_the_engine_would_after_its_load(point: Point, server: Server, said: str) -> None:
     with pytest.raises(EngineError, match=re.escape(said)):
         render(point, server)
@@ -187,36 +285,41 @@ def test_warnings() -> None:
 
 
 def test_keys_are_never_in_argv_environment_or_identity() -> None:
-    server = Server.from_dict(
-        {"python": "/p", "model": "/m", "drafter": "/d", "api_key": True, "admin_api_key": True}
-    )
+    server = Server.from_dict({"python": "/p", "model": "/m", "drafter": "/d", "api_key": True, "admin_api_key": True})
     launch = render(Point(budget=12), server)
     assert launch.secret_flags == {"--api-key": "DDTREE_API_KEY", "--admin-api-key": "DDTREE_ADMIN_API_KEY"}
     assert not any("api-key" in one for one in launch.argv)
-    assert (
-        launch.config_id
-        == render(Point(budget=12), dataclasses.replace(server, api_key=False, admin_api_key=False)).config_id
-    )
+    assert launch.config_id == render(Point(budget=12), dataclasses.replace(server, api_key=False, admin_api_key=False)).config_id
 
 
 def test_the_identity_follows_argv_and_environment_alone() -> None:
     base = render(Point(budget=12, topk=6), SERVER)
     assert render(Point(budget=12, topk=6), SERVER) == base
     others = [
-        render(Point(budget=12, topk=4), SERVER), render(Point(budget=13, topk=6), SERVER), render(Point(budget=12, topk=6), changed(port=1)),
-        render(Point(budget=12, topk=6, extra_args=("--x",)), SERVER), render(Point(budget=12, topk=6, extra_env=(("A", "b"),)), SERVER),
-    ]  # fmt: skip
+        render(Point(budget=12, topk=4), SERVER),
+        render(Point(budget=13, topk=6), SERVER),
+        render(Point(budget=12, topk=6), changed(port=1)),
+        render(Point(budget=12, topk=6, extra_args=("--x",)), SERVER),
+        render(Point(budget=12, topk=6, extra_env=(("A", "b"),)), SERVER),
+    ]
     assert len({base.config_id, *(launch.config_id for launch in others)}) == 6
     assert "--weight-version" not in render(Point(budget=12), changed(weight_version=False)).argv
 
 
 def test_a_dialect_of_ones_own() -> None:
-    table = merged({
-        "mine": {"axes": ["budget", "topk"], "needs": ["budget"], "args": [["--tree", "{budget}/{topk}"], ["--always"]],
-                 "env": {"WIDTH": "{verify_width}"}, "expect": {"tree_budget": "{budget}", "note": "b{budget}"}},
-        "pr29907": {"page_size": None},
-        "custom": {"args": ["--budget={budget}"]},
-    })  # fmt: skip
+    table = merged(
+        {
+            "mine": {
+                "axes": ["budget", "topk"],
+                "needs": ["budget"],
+                "args": [["--tree", "{budget}/{topk}"], ["--always"]],
+                "env": {"WIDTH": "{verify_width}"},
+                "expect": {"tree_budget": "{budget}", "note": "b{budget}"},
+            },
+            "pr29907": {"page_size": None},
+            "custom": {"args": ["--budget={budget}"]},
+        }
+    )
     launch = render(Point(dialect="mine", budget=12, topk=6, window=None), SERVER, table)
     assert launch.argv[-5:] == ["--tree", "12/6", "--always", "--weight-version", launch.config_id]
     assert launch.env == {"WIDTH": "13"} and launch.expect == {"tree_budget": 12, "note": "b12"}
@@ -226,15 +329,18 @@ def test_a_dialect_of_ones_own() -> None:
     assert "page_size" in BUILTIN[DEFAULT_DIALECT]
 
 
-@pytest.mark.parametrize(("own", "said"), [
-    ({"mine": {"arg": []}}, "unknown key 'arg'"),
-    ({"mine": {"args": "--x"}}, "a list is wanted"),
-    ({"mine": {"derive": "bush"}}, "derive is 'bush'"),
-    ({"mine": {"axes": ["depth"]}}, "the axes are budget, topk, window"),
-    ({"My Dialect": {}}, "cannot name a dialect"),
-    ({"mine": 3}, "no mapping"),
-    ([1], "no mapping"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"mine": {"arg": []}}, "unknown key 'arg'"),
+        ({"mine": {"args": "--x"}}, "a list is wanted"),
+        ({"mine": {"derive": "bush"}}, "derive is 'bush'"),
+        ({"mine": {"axes": ["depth"]}}, "the axes are budget, topk, window"),
+        ({"My Dialect": {}}, "cannot name a dialect"),
+        ({"mine": 3}, "no mapping"),
+        ([1], "no mapping"),
+    ],
+)
 def test_a_broken_table_is_refused(own: object, said: str) -> None:
     with pytest.raises(DialectError, match=re.escape(said)):
         merged(own)  # type: ignore[arg-type]
@@ -247,14 +353,17 @@ def test_an_unknown_placeholder_is_named() -> None:
     assert fill('{"a": {topk}}', {"topk": 3}, "x") == '{"a": 3}'
 
 
-@pytest.mark.parametrize(("given_server", "said"), [
-    ({"python": "/p"}, "set ddtree_server_model"),
-    ({"python": "/p", "model": ""}, "set ddtree_server_model"),
-    ({"python": "/p", "model": "/m", "prot": 1}, "unknown key 'prot'"),
-    ({"python": "/p", "model": "/m", "port": "http"}, "ddtree_server_port=http: a whole number"),
-    ({"python": "/p", "model": "/m", "block_size": 0}, "ddtree_server_block_size=0"),
-    ({"python": "/p", "model": "/m", "extra_env": ["A"]}, "ddtree_server_env"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given_server", "said"),
+    [
+        ({"python": "/p"}, "set ddtree_server_model"),
+        ({"python": "/p", "model": ""}, "set ddtree_server_model"),
+        ({"python": "/p", "model": "/m", "prot": 1}, "unknown key 'prot'"),
+        ({"python": "/p", "model": "/m", "port": "http"}, "ddtree_server_port=http: a whole number"),
+        ({"python": "/p", "model": "/m", "block_size": 0}, "ddtree_server_block_size=0"),
+        ({"python": "/p", "model": "/m", "extra_env": ["A"]}, "ddtree_server_env"),
+    ],
+)
 def test_a_server_is_read_from_strings_or_refused(given_server: dict, said: str) -> None:
     with pytest.raises(EngineError, match=re.escape(said)):
         Server.from_dict(given_server)
@@ -287,12 +396,8 @@ def test_every_stock_flag_exists_in_the_recorded_parser() -> None:
         assert flags - known <= {"--speculative-ddtree-budget"}, point
 
 
-@given(
-    st.integers(1, 200), st.none() | st.integers(1, 64), st.none() | st.integers(8, 4096), st.integers(2, 32)
-)
-def test_equal_keys_mean_equal_derived_values(
-    budget: int, topk: int | None, window: int | None, block: int
-) -> None:
+@given(st.integers(1, 200), st.none() | st.integers(1, 64), st.none() | st.integers(8, 4096), st.integers(2, 32))
+def test_equal_keys_mean_equal_derived_values(budget: int, topk: int | None, window: int | None, block: int) -> None:
     server = changed(block_size=block)
     if window is not None and window < block:
         window = block

@@ -1,4 +1,6 @@
-"""The filters and modules as Ansible runs them: plain values out, one sentence when refused, check mode that writes nothing."""
+"""The filters and modules as Ansible runs them: plain values out, one sentence when refused, check mode that
+writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.testing import patch_module_args
+
 from ddtree.points import Point
 from sweeps import record, store
 
@@ -51,9 +54,7 @@ def test_points_to_launch_to_unit() -> None:
     points = FILTERS["ddtree_points"]({"budget": "12", "topk": "4,6"}, {"tp": "4"})
     assert [one["name"] for one in points] == ["b12-k4-w2048-tp4", "b12-k6-w2048-tp4"]
     runs = FILTERS["ddtree_collapse"](points, ENGINE)
-    assert [(run["point"]["name"], run["aliases"]) for run in runs] == [
-        ("b12-k4-w2048-tp4", ["b12-k6-w2048-tp4"])
-    ]
+    assert [(run["point"]["name"], run["aliases"]) for run in runs] == [("b12-k4-w2048-tp4", ["b12-k6-w2048-tp4"])]
     launch = FILTERS["ddtree_launch"](points[0], ENGINE)
     assert launch == runs[0]["launch"] and json.loads(json.dumps(launch)) == launch
     assert set(launch) == {
@@ -81,14 +82,32 @@ def test_dialects_of_ones_own_reach_every_filter() -> None:
     assert FILTERS["ddtree_collapse"]([point], ENGINE, own)[0]["aliases"] == []
 
 
-@pytest.mark.parametrize(("name", "args", "said"), [
-    ("ddtree_points", ({"budget": "twelve"},), "budget=twelve: a whole number is wanted, as in budget=12"),
-    ("ddtree_launch", ({"budget": 12}, {"python": "/p"}), "the server has no model: set ddtree_server_model"),
-    ("ddtree_collapse", ([{"dialect": "dflash", "window": 2}], ENGINE),
-     "dflash-w2: window=2 is below the drafter's block size of 8: the engine would refuse to start"),
-    ("ddtree_env_line", ("a\nb", "X"), "the value of X has the character U+000A, which a unit file cannot hold"),
-    ("ddtree_points", ({"budget": 1}, {}, {"x": {"y": 1}}), "dialect x has the unknown key 'y'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "args", "said"),
+    [
+        (
+            "ddtree_points",
+            ({"budget": "twelve"},),
+            "budget=twelve: a whole number is wanted, as in budget=12",
+        ),
+        (
+            "ddtree_launch",
+            ({"budget": 12}, {"python": "/p"}),
+            "the server has no model: set ddtree_server_model",
+        ),
+        (
+            "ddtree_collapse",
+            ([{"dialect": "dflash", "window": 2}], ENGINE),
+            "dflash-w2: window=2 is below the drafter's block size of 8: the engine would refuse to start",
+        ),
+        (
+            "ddtree_env_line",
+            ("a\nb", "X"),
+            "the value of X has the character U+000A, which a unit file cannot hold",
+        ),
+        ("ddtree_points", ({"budget": 1}, {}, {"x": {"y": 1}}), "dialect x has the unknown key 'y'"),
+    ],
+)
 def test_a_refusal_is_its_sentence(name: str, args: tuple, said: str) -> None:
     with pytest.raises(AnsibleFilterError) as caught:
         FILTERS[name](*args)
@@ -96,14 +115,32 @@ def test_a_refusal_is_its_sentence(name: str, args: tuple, said: str) -> None:
 
 
 def test_filters_in_a_real_play(tmp_path: Path) -> None:
-    play = [{
-        "hosts": "localhost", "connection": "local", "gather_facts": False,
-        "vars": {"ansible_python_interpreter": sys.executable, "engine": {**ENGINE, "port": "{{ 31000 }}", "api_key": "{{ 'x' | length > 0 }}"}},
-        "tasks": [
-            {"name": "Read", "ansible.builtin.set_fact": {"found": "{{ {'budget': budget, 'window': window | default('default')} | ddtree_points }}"}},
-            {"name": "Write", "ansible.builtin.copy": {"dest": str(tmp_path / "out"), "content": "{{ found | ddtree_collapse(engine) | to_json }}"}},
-        ],
-    }]  # fmt: skip
+    play = [
+        {
+            "hosts": "localhost",
+            "connection": "local",
+            "gather_facts": False,
+            "vars": {
+                "ansible_python_interpreter": sys.executable,
+                "engine": {**ENGINE, "port": "{{ 31000 }}", "api_key": "{{ 'x' | length > 0 }}"},
+            },
+            "tasks": [
+                {
+                    "name": "Read",
+                    "ansible.builtin.set_fact": {
+                        "found": "{{ {'budget': budget, 'window': window | default('default')} | ddtree_points }}"
+                    },
+                },
+                {
+                    "name": "Write",
+                    "ansible.builtin.copy": {
+                        "dest": str(tmp_path / "out"),
+                        "content": "{{ found | ddtree_collapse(engine) | to_json }}",
+                    },
+                },
+            ],
+        }
+    ]
     (tmp_path / "play.yml").write_text(yaml.safe_dump(play))
 
     def run(extra: str) -> subprocess.CompletedProcess[str]:
@@ -120,7 +157,7 @@ def test_filters_in_a_real_play(tmp_path: Path) -> None:
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
             "ANSIBLE_HOME": str(tmp_path / "home"),
         }
-        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
 
     done = run("budget=8,12")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -129,22 +166,17 @@ def test_filters_in_a_real_play(tmp_path: Path) -> None:
     assert runs[0]["launch"]["secret_flags"] and "31000" in runs[0]["launch"]["argv"]
     (tmp_path / "out").unlink()
     refused = run("budget=twelve")
-    assert (
-        refused.returncode != 0
-        and "budget=twelve: a whole number is wanted" in refused.stdout + refused.stderr
-    )
+    assert refused.returncode != 0 and "budget=twelve: a whole number is wanted" in refused.stdout + refused.stderr
     assert not (tmp_path / "out").exists()
 
 
-# -- modules ---------------------------------------------------------------------------------------------------------------
+# -- modules
 
 
 def test_sweep_record_merges_and_is_honest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "s" / "h" / "b8.json"
     first = {"config_id": "a", "cells": [{"context": 60, "concurrency": 1, "output_tok_s": 1.5}]}
-    plan = run_module(
-        "sweep_record", capsys, path=str(path), record=first, _ansible_check_mode=True, _ansible_diff=True
-    )
+    plan = run_module("sweep_record", capsys, path=str(path), record=first, _ansible_check_mode=True, _ansible_diff=True)
     assert plan["changed"] and not path.exists() and '"output_tok_s": 1.5' in plan["diff"]["after"]
     assert run_module("sweep_record", capsys, path=str(path), record=first)["changed"]
     again = run_module("sweep_record", capsys, path=str(path), record=first)
@@ -160,9 +192,7 @@ def test_sweep_record_merges_and_is_honest(tmp_path: Path, capsys: pytest.Captur
 def test_sweep_record_leaks_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "h" / "x.json"
     told = {"engine": {"resolved": {"api_key": "hunter2secret", "launch_command": "--api-key hunter2secret"}}}
-    result = run_module(
-        "sweep_record", capsys, path=str(path), record=told, secrets=["hunter2secret"], _ansible_diff=True
-    )
+    result = run_module("sweep_record", capsys, path=str(path), record=told, secrets=["hunter2secret"], _ansible_diff=True)
     assert "hunter2secret" not in json.dumps(result) and "hunter2secret" not in path.read_text()
     assert "--api-key ***" in path.read_text()
 
@@ -170,46 +200,32 @@ def test_sweep_record_leaks_no_secret(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_sweep_report_writes_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = store(tmp_path / "s", record(Point(budget=12, topk=6)), record(Point(budget=8), 0.9))
     plan = run_module("sweep_report", capsys, dir=str(folder), _ansible_check_mode=True)
-    assert (
-        not plan["changed"]
-        and not (folder / "report.html").exists()
-        and plan["best"]["name"] == "b12-k6-w2048"
-    )
-    first = run_module(
-        "sweep_report", capsys, dir=str(folder), baseline=str(ROOT / "sweeps" / "baseline-origin.json")
-    )
-    assert (
-        first["changed"]
-        and Path(first["html"]).is_file()
-        and any("b12-k6-w2048 is the best" in line for line in first["table"])
-    )
-    assert not run_module(
-        "sweep_report", capsys, dir=str(folder), baseline=str(ROOT / "sweeps" / "baseline-origin.json")
-    )["changed"]
+    assert not plan["changed"] and not (folder / "report.html").exists() and plan["best"]["name"] == "b12-k6-w2048"
+    first = run_module("sweep_report", capsys, dir=str(folder), baseline=str(ROOT / "sweeps" / "baseline-origin.json"))
+    assert first["changed"] and Path(first["html"]).is_file() and any("b12-k6-w2048 is the best" in line for line in first["table"])
+    assert not run_module("sweep_report", capsys, dir=str(folder), baseline=str(ROOT / "sweeps" / "baseline-origin.json"))["changed"]
     for options, said in (
         ({"objective": "fastest"}, "the objective is"),
         ({"baseline": "/nowhere"}, "cannot be read"),
         ({"dir": "/nowhere"}, "no folder of results"),
     ):
         failed = run_module("sweep_report", capsys, **{"dir": str(folder), **options})
-        assert failed["failed"] and said in failed["msg"].replace(
-            "'fastest' is no objective", "the objective is"
-        )
+        assert failed["failed"] and said in failed["msg"].replace("'fastest' is no objective", "the objective is")
 
 
 @pytest.mark.parametrize("name", ["sweep_record", "sweep_report"])
 def test_documentation_is_the_argument_spec(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, seen = loaded(f"library/{name}.py"), {}
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     def capture(**kwargs: Any) -> None:
         seen.update(kwargs["argument_spec"])
-        raise Stop
+        raise StopError
 
     monkeypatch.setattr(module, "AnsibleModule", capture)
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         module.main()
     options = yaml.safe_load(module.DOCUMENTATION)["options"]
     assert set(options) == set(seen)

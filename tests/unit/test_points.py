@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
 from ddtree.points import (
     MOST,
     Point,
@@ -17,8 +20,6 @@ from ddtree.points import (
     expand,
     whole_number,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 ROOT = Path(__file__).resolve().parents[2]
 numbers = st.integers(min_value=1, max_value=64)
@@ -124,9 +125,7 @@ def test_outer_keys_go_under_listed_points_and_defaults_under_both() -> None:
 
 
 def test_the_same_point_asked_twice_is_one() -> None:
-    assert names({"points": [{"budget": 8}, {"budget": "8", "window": 2048}, {"budget": [8, 8]}]}) == [
-        "b8-w2048"
-    ]
+    assert names({"points": [{"budget": 8}, {"budget": "8", "window": 2048}, {"budget": [8, 8]}]}) == ["b8-w2048"]
 
 
 def test_exclude_takes_out_what_matches_all_its_keys() -> None:
@@ -158,18 +157,19 @@ def test_dialects_of_ones_own_have_their_axes() -> None:
         expand({"dialect": "mine", "budget": 4}, {}, table)
 
 
-@pytest.mark.parametrize(("file", "wanted"), [
-    ("seed.yml", ["b8-k4-wnone", "b16-k4-w2048", "b4-k4-w2048", "b12-k6-w2048"]),
-    ("controls.yml", ["none", "dflash-w2048"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("file", "wanted"),
+    [
+        ("seed.yml", ["b8-k4-wnone", "b16-k4-w2048", "b4-k4-w2048", "b12-k6-w2048"]),
+        ("controls.yml", ["none", "dflash-w2048"]),
+    ],
+)
 def test_shipped_sweeps(file: str, wanted: list[str]) -> None:
     assert names(yaml.safe_load((ROOT / "sweeps" / file).read_text())) == wanted
 
 
 def test_a_misspelt_name_gets_the_nearest() -> None:
-    with pytest.raises(
-        PointError, match=r"^bugdet is not an option of sweep\.yml; did you mean budget\? .*allowed_vars"
-    ):
+    with pytest.raises(PointError, match=r"^bugdet is not an option of sweep\.yml; did you mean budget\? .*allowed_vars"):
         check_names(["topk", "bugdet"], ["budget", "topk"])
     with pytest.raises(PointError, match=r"^zzz is not an option of x\.yml \("):
         check_names(["zzz"], ["budget"], what="x.yml")
@@ -185,9 +185,7 @@ class TaggedInt(int):
 
 
 def test_tagged_values_become_plain() -> None:
-    point = expand(
-        {Tagged("budget"): TaggedInt(12), Tagged("topk"): Tagged("6"), "extra_args": [Tagged("--x")]}, {}
-    )[0]
+    point = expand({Tagged("budget"): TaggedInt(12), Tagged("topk"): Tagged("6"), "extra_args": [Tagged("--x")]}, {})[0]
     plain = point.as_dict()
     assert [type(plain[key]) for key in ("dialect", "budget", "topk", "window")] == [str, int, int, int]
     assert yaml.safe_load(yaml.safe_dump(plain))["extra_args"] == ["--x"]
@@ -210,10 +208,15 @@ def test_every_spelling_of_a_grid_is_the_same_grid(budgets: list, topks: list, s
 
 
 points = st.builds(
-    Point, dialect=st.sampled_from(["pr29907", "pr31069", "jetspec"]), budget=st.none() | numbers, topk=st.none() | numbers, window=windows,
-    tp=st.integers(1, 16), extra_args=st.lists(st.text("ab-= ", max_size=4).filter(lambda one: not one.startswith("--"))).map(tuple),
+    Point,
+    dialect=st.sampled_from(["pr29907", "pr31069", "jetspec"]),
+    budget=st.none() | numbers,
+    topk=st.none() | numbers,
+    window=windows,
+    tp=st.integers(1, 16),
+    extra_args=st.lists(st.text("ab-= ", max_size=4).filter(lambda one: not one.startswith("--"))).map(tuple),
     extra_env=st.dictionaries(st.text("AB_", min_size=1, max_size=3), st.text(max_size=3)).map(lambda one: tuple(sorted(one.items()))),
-)  # fmt: skip
+)
 
 
 @given(points, points)
@@ -237,15 +240,17 @@ def test_any_text_is_a_number_or_a_refusal(text: str) -> None:
         assert 1 <= number <= MOST["budget"] and str(number) == text.strip()
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
-                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=6))  # fmt: skip
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+        max_leaves=6,
+    )
+)
 def test_anything_at_any_place_is_points_or_a_point_error(value: object) -> None:
     for spec in (
         value,
-        *(
-            {key: value}
-            for key in ("budget", "window", "points", "dialect", "extra_args", "extra_env", "exclude")
-        ),
+        *({key: value} for key in ("budget", "window", "points", "dialect", "extra_args", "extra_env", "exclude")),
     ):
         try:
             found = expand(spec, {})  # type: ignore[arg-type]

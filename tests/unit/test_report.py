@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from ddtree import report as reports
 from ddtree.points import Point, expand
 from ddtree.report import best_vars, build, headline, summary_csv, summary_rows, why, write
@@ -31,8 +32,14 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=a> $\\frac{1}{0}$ -->
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    return store(tmp_path / "first", record(TWELVE, aliases=["b12-k4-w2048"]), record(SIXTEEN, 0.95), record(EIGHT, 1.1, passed=4),
-                 record(NONE, 0.5), failed(Point(budget=32)))  # fmt: skip
+    return store(
+        tmp_path / "first",
+        record(TWELVE, aliases=["b12-k4-w2048"]),
+        record(SIXTEEN, 0.95),
+        record(EIGHT, 1.1, passed=4),
+        record(NONE, 0.5),
+        failed(Point(budget=32)),
+    )
 
 
 class Page(HTMLParser):
@@ -104,8 +111,17 @@ def test_the_page_has_every_point_figure_and_reason(sweep: Path) -> None:
     for factor in (1.0, 0.95, 1.1, 0.5):
         for speed in SPEED.values():
             assert f"{round(speed * factor, 2):.1f}" in text
-    for said in ("b12-k6-w2048 is the best of 4 measured points", "cut by the token limit", "no memory is left", "CUDA out of memory",
-                 "Origin story", "no difference shown", "same engine as b12-k4-w2048", "2.00 times no speculation", "0.5.23"):  # fmt: skip
+    for said in (
+        "b12-k6-w2048 is the best of 4 measured points",
+        "cut by the token limit",
+        "no memory is left",
+        "CUDA out of memory",
+        "Origin story",
+        "no difference shown",
+        "same engine as b12-k4-w2048",
+        "2.00 times no speculation",
+        "0.5.23",
+    ):
         assert said in text, said
 
 
@@ -127,11 +143,7 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
         merge(folder / "host" / f"{index}.json", {"host": HOSTILE, **one})
     (folder / "host" / "broken.json").write_text(HOSTILE)
     page = Page(html_of(folder))
-    assert (
-        not page.events
-        and not {"script", "img"} & set(page.tags)
-        and all(one.startswith("#") for one in page.loads)
-    )
+    assert not page.events and not {"script", "img"} & set(page.tags) and all(one.startswith("#") for one in page.loads)
     assert page.tags.count("svg") == 4
     report = build(folder)
     shown = terminal_table(report)
@@ -144,9 +156,7 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
 
 def test_the_same_files_give_the_same_bytes_and_no_change(sweep: Path, tmp_path: Path) -> None:
     assert write(build(sweep), sweep) == ["summary.csv", "report.md", "report.html", "best.yml", "latest"]
-    first = {
-        name: (sweep / name).read_bytes() for name in ("summary.csv", "report.md", "report.html", "best.yml")
-    }
+    first = {name: (sweep / name).read_bytes() for name in ("summary.csv", "report.md", "report.html", "best.yml")}
     assert write(build(sweep), sweep) == []
     for name in first:
         (sweep / name).unlink()
@@ -159,8 +169,14 @@ def test_the_csv_has_a_row_for_each_cell_and_each_failure(sweep: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(summary_csv(build(sweep)))))
     assert len(rows) == 4 * 6 + 1 and tuple(rows[0]) == reports.COLUMNS
     first = rows[0]
-    assert (first["point"], first["rank"], first["budget"], first["window"], first["mode"], first["effective_topk"]) == (
-        "b12-k6-w2048", "1", "12", "2048", "tree", "2")  # fmt: skip
+    assert (
+        first["point"],
+        first["rank"],
+        first["budget"],
+        first["window"],
+        first["mode"],
+        first["effective_topk"],
+    ) == ("b12-k6-w2048", "1", "12", "2048", "tree", "2")
     assert (first["context"], first["concurrency"], first["output_tok_s"], first["ttft_ms_p95"]) == (
         "60",
         "1",
@@ -186,11 +202,7 @@ def test_the_csv_has_a_row_for_each_cell_and_each_failure(sweep: Path) -> None:
         for one in files
         for cell in one["cells"]
     }
-    assert {
-        (row["point"], row["context"], row["concurrency"]): row["output_tok_s"]
-        for row in rows
-        if row["context"]
-    } == stored
+    assert {(row["point"], row["context"], row["concurrency"]): row["output_tok_s"] for row in rows if row["context"]} == stored
 
 
 def test_the_best_point_can_be_asked_again(sweep: Path) -> None:
@@ -210,10 +222,7 @@ def test_without_a_winner_no_old_one_is_left_to_deploy(tmp_path: Path) -> None:
     report = build(folder)
     assert "best.yml" in write(report, folder) and not (folder / "best.yml").exists()
     assert report.best is None and headline(report) == "No point was measured completely"
-    assert (
-        "out_of_memory in phase load" in terminal_table(report)
-        and "deploy.yml" not in (folder / "report.html").read_text()
-    )
+    assert "out_of_memory in phase load" in terminal_table(report) and "deploy.yml" not in (folder / "report.html").read_text()
 
 
 def test_what_was_found_loaded_is_reported_without_a_point(tmp_path: Path) -> None:
@@ -230,13 +239,9 @@ def test_what_was_found_loaded_is_reported_without_a_point(tmp_path: Path) -> No
 def test_the_table_fits_the_terminal_and_keeps_the_ends(tmp_path: Path, width: int) -> None:
     wide = record(TWELVE)
     wide["cells"] = [
-        {**wide["cells"][0], "context": context, "concurrency": level}
-        for context in (60, 1024, 4096, 8192)
-        for level in (1, 16, 32, 64)
+        {**wide["cells"][0], "context": context, "concurrency": level} for context in (60, 1024, 4096, 8192) for level in (1, 16, 32, 64)
     ]
-    shown = terminal_table(
-        build(store(tmp_path / "s", wide, record(Point(budget=8, extra_args=("--x",) * 9), 0.9))), width
-    )
+    shown = terminal_table(build(store(tmp_path / "s", wide, record(Point(budget=8, extra_args=("--x",) * 9), 0.9))), width)
     assert max(len(line) for line in shown.splitlines()) <= width
     assert "C=1" in shown and ("C=64" in shown or width == 60)
     assert ("more columns are in summary.csv" in shown) is (width < 200)
@@ -264,17 +269,13 @@ def test_a_baseline_file_is_compared_cell_by_cell(tmp_path: Path) -> None:
     blind = record(TWELVE)
     for cell in blind["cells"]:
         del cell["ci95"]
-    assert {
-        row["verdict"] for row in build(store(tmp_path / "blind", blind), baseline=ORIGIN).comparison
-    } == {"no interval"}
+    assert {row["verdict"] for row in build(store(tmp_path / "blind", blind), baseline=ORIGIN).comparison} == {"no interval"}
     none = build(store(tmp_path / "none", record(SIXTEEN)), baseline=ORIGIN)
     assert none.comparison == [] and "No cell of this sweep is in the baseline." in markdown(none)
 
 
 def test_a_baseline_knows_a_point_by_its_alias(tmp_path: Path) -> None:
-    rows = build(
-        store(tmp_path / "s", record(Point(budget=12, topk=4), aliases=["b12-k6-w2048"])), baseline=ORIGIN
-    ).comparison
+    rows = build(store(tmp_path / "s", record(Point(budget=12, topk=4), aliases=["b12-k6-w2048"])), baseline=ORIGIN).comparison
     assert len(rows) == 6
 
 

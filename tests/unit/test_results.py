@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import stat
 import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from ddtree import results
 from ddtree.points import Point
 from ddtree.ranking import RankingError, axes_of, meaning, pareto, rank
@@ -24,8 +26,6 @@ from ddtree.results import (
     validate,
     write_text,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from sweeps import SPEED, failed, record, store
 
 TWELVE, SIXTEEN, EIGHT, NONE = (
@@ -40,7 +40,7 @@ def cell(context: int, level: int, speed: float = 1.0) -> dict:
     return {"context": context, "concurrency": level, "output_tok_s": speed}
 
 
-# -- files -----------------------------------------------------------------------------------------------------------------
+# -- files
 
 
 def test_sections_are_merged_and_cells_by_context_and_concurrency(tmp_path: Path) -> None:
@@ -85,13 +85,20 @@ def test_a_refused_section_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     merge(path, {"status": "skipped"})
     before = path.read_bytes()
     for bad, place in (
-        ({"status": "fine"}, "status is 'fine'"), ({"cells": [{"context": 60}]}, r"cells\[0\]\.concurrency is None"),
-        ({"cells": [cell(60, 1), cell(60, 1)]}, r"cells\[1\]"), ({"cells": [{**cell(60, 1), "output_tok_s": -1}]}, r"cells\[0\].output_tok_s"),
-        ({"coding": {"total": 5}}, "coding.passed is None"), ({"cells": [{**cell(60, 1), "ci95": [1]}]}, r"cells\[0\]\.ci95 is \[1\]"),
-        ({"restart": {"phases": [{"seconds": "x"}]}}, r"restart\.phases\[0\]\.seconds"), ({"cells": 3}, "cells is 3"),
-        ({"coding": {"passed": 0, "total": 1, "tasks": [{"outcome": "meh"}]}}, r"coding.tasks\[0\].outcome"), ({"status": "failed"}, "failure is None"), ({"schema": 2}, "schema is 2"),
-        ({"point": "x"}, "point is 'x'"), ({"host": 3}, "host is 3"),
-    ):  # fmt: skip
+        ({"status": "fine"}, "status is 'fine'"),
+        ({"cells": [{"context": 60}]}, r"cells\[0\]\.concurrency is None"),
+        ({"cells": [cell(60, 1), cell(60, 1)]}, r"cells\[1\]"),
+        ({"cells": [{**cell(60, 1), "output_tok_s": -1}]}, r"cells\[0\].output_tok_s"),
+        ({"coding": {"total": 5}}, "coding.passed is None"),
+        ({"cells": [{**cell(60, 1), "ci95": [1]}]}, r"cells\[0\]\.ci95 is \[1\]"),
+        ({"restart": {"phases": [{"seconds": "x"}]}}, r"restart\.phases\[0\]\.seconds"),
+        ({"cells": 3}, "cells is 3"),
+        ({"coding": {"passed": 0, "total": 1, "tasks": [{"outcome": "meh"}]}}, r"coding.tasks\[0\].outcome"),
+        ({"status": "failed"}, "failure is None"),
+        ({"schema": 2}, "schema is 2"),
+        ({"point": "x"}, "point is 'x'"),
+        ({"host": 3}, "host is 3"),
+    ):
         with pytest.raises(ResultError, match=place) as caught:
             merge(path, bad)
         assert str(path) in str(caught.value)
@@ -111,9 +118,7 @@ def test_nothing_is_written_when_only_asked(tmp_path: Path) -> None:
     assert changed and got["status"] == "ok" and not (tmp_path / "new").exists()
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_litter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.json"
     merge(path, {"status": "ok"})
     before = path.read_bytes()
@@ -124,7 +129,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(
     monkeypatch.setattr(results.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         merge(path, {"status": "skipped"})
-    assert path.read_bytes() == before and os.listdir(tmp_path) == ["x.json"]
+    assert path.read_bytes() == before and [one.name for one in tmp_path.iterdir()] == ["x.json"]
 
 
 def test_written_files_are_readable_and_only_touched_when_they_change(tmp_path: Path) -> None:
@@ -151,10 +156,7 @@ def test_writers_at_the_same_time_lose_nothing_and_readers_see_whole_files(tmp_p
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    writers = [
-        multiprocessing.get_context("fork").Process(target=_add_cell, args=(path, level))
-        for level in range(1, 13)
-    ]
+    writers = [multiprocessing.get_context("fork").Process(target=_add_cell, args=(path, level)) for level in range(1, 13)]
     for one in writers:
         one.start()
     for one in writers:
@@ -174,8 +176,11 @@ def test_a_sweep_is_loaded_whole_and_what_is_unusable_is_told(tmp_path: Path) ->
     (tmp_path / "s" / "gpu-b" / "open.json").write_text('{"schema": 1, "point": {}}')
     sweep = load_sweep(tmp_path / "s")
     assert [(one["host"], one["point"]["name"], one["status"]) for one in sweep.records] == [
-        ("gpu-a", "b12-k6-w2048", "ok"), ("gpu-a", "b16-k4-w2048", "failed"), ("gpu-b", "b12-k6-w2048", "ok"), ("gpu-b", "open", "unfinished"),
-    ]  # fmt: skip
+        ("gpu-a", "b12-k6-w2048", "ok"),
+        ("gpu-a", "b16-k4-w2048", "failed"),
+        ("gpu-b", "b12-k6-w2048", "ok"),
+        ("gpu-b", "open", "unfinished"),
+    ]
     assert [one["file"] for one in sweep.problems] == ["gpu-a/half.json", "gpu-a/other.json"]
     assert "schema is 7" in sweep.problems[1]["message"]
     with pytest.raises(ResultError, match="no folder of results"):
@@ -186,9 +191,9 @@ def test_latest_is_a_relative_link_that_moves_in_one_step(tmp_path: Path) -> Non
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         assert link_latest(tmp_path / name)
-        assert os.readlink(tmp_path / "latest") == name
+        assert (tmp_path / "latest").readlink() == Path(name)
     assert not link_latest(tmp_path / "two")
-    assert sorted(os.listdir(tmp_path)) == ["latest", "one", "two"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["latest", "one", "two"]
     (tmp_path / "latest").unlink()
     (tmp_path / "latest").mkdir()
     with pytest.raises(ResultError, match="is no link"):
@@ -205,9 +210,7 @@ trees = st.recursive(
 
 @given(
     trees,
-    st.lists(
-        st.text(min_size=1, max_size=4).filter(lambda one: one not in "***" and "*" not in one), max_size=3
-    ),
+    st.lists(st.text(min_size=1, max_size=4).filter(lambda one: one not in "***" and "*" not in one), max_size=3),
 )
 def test_no_secret_is_left_anywhere(value: object, secrets: list[str]) -> None:
     def texts(part: object) -> list[str]:
@@ -224,17 +227,10 @@ def test_secrets_are_redacted_before_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     merge(
         path,
-        {
-            "engine": {
-                "resolved": {"api_key": "hunter2", "launch_command": "x --api-key hunter2", "hunter2": 1}
-            }
-        },
+        {"engine": {"resolved": {"api_key": "hunter2", "launch_command": "x --api-key hunter2", "hunter2": 1}}},
         ["hunter2", ""],
     )
-    assert (
-        "hunter2" not in path.read_text()
-        and read(path)["engine"]["resolved"]["launch_command"] == "x --api-key ***"
-    )
+    assert "hunter2" not in path.read_text() and read(path)["engine"]["resolved"]["launch_command"] == "x --api-key ***"
 
 
 def test_what_json_cannot_hold_becomes_plain() -> None:
@@ -269,7 +265,7 @@ def test_any_json_is_a_result_or_a_result_error(value: object) -> None:
             assert "\n" not in str(error).replace("\\n", "")
 
 
-# -- ranking ---------------------------------------------------------------------------------------------------------------
+# -- ranking --
 
 
 def ranked(*records: dict, objective: object = "balanced") -> list[dict]:
@@ -297,8 +293,12 @@ def test_order_and_ranks() -> None:
         record(Point(budget=20), 1.5, passed=4),
     )
     assert [(one["name"], one["tier"], one["rank"]) for one in entries] == [
-        ("b12-k6-w2048", 0, 1), ("b16-k4-w2048", 0, 2), ("b20-w2048", 1, 3), ("b8-k4-w2048", 2, 4), ("b4-w2048", 3, None),
-    ]  # fmt: skip
+        ("b12-k6-w2048", 0, 1),
+        ("b16-k4-w2048", 0, 2),
+        ("b20-w2048", 1, 3),
+        ("b8-k4-w2048", 2, 4),
+        ("b4-w2048", 3, None),
+    ]
     assert entries[2]["reasons"] == ["coding 4 of 5 (1 cut by the token limit)"]
     assert entries[3]["reasons"][0].startswith("not measured: context 60 at concurrency 32")
     assert entries[4]["reasons"] == ["failed: out_of_memory in phase load"]
@@ -327,10 +327,7 @@ def test_objectives() -> None:
         one["output_tok_s"] *= 1.5 if one["concurrency"] == 1 else 1.0
     for one in crowd["cells"]:
         one["output_tok_s"] *= 1.0 if one["concurrency"] == 1 else 1.4
-    first = {
-        name: ranked(alone, crowd, objective=name)[0]["name"]
-        for name in ("balanced", "single-user", "aggregate")
-    }
+    first = {name: ranked(alone, crowd, objective=name)[0]["name"] for name in ("balanced", "single-user", "aggregate")}
     assert first == {"balanced": "b12-k6-w2048", "single-user": "b12-k6-w2048", "aggregate": "b16-k4-w2048"}
     assert ranked(alone, crowd, objective={"single-user": "1", "aggregate": 3})[0]["name"] == "b16-k4-w2048"
     assert "0.25" in meaning({"single-user": 0.25, "aggregate": 0.75})
@@ -347,9 +344,7 @@ def test_an_objective_that_means_nothing_is_refused(objective: object) -> None:
 
 
 def test_hosts_are_averaged_and_a_lost_host_is_told() -> None:
-    records = [{**record(TWELVE, factor), "host": host} for factor, host in ((1.0, "a"), (1.21, "b"))] + [
-        {**failed(TWELVE), "host": "c"}
-    ]
+    records = [{**record(TWELVE, factor), "host": host} for factor, host in ((1.0, "a"), (1.21, "b"))] + [{**failed(TWELVE), "host": "c"}]
     one = rank(records)[0]
     assert one["hosts"] == ["a", "b"] and one["lost_hosts"] == ["c"] and one["status"] == "ok"
     spread = one["cells"][(60, 1)]
@@ -369,10 +364,7 @@ speeds = st.floats(1, 1000)
 
 @given(st.lists(st.tuples(speeds, speeds), min_size=1, max_size=8))
 def test_the_front_is_what_nobody_beats(pairs: list[tuple[float, float]]) -> None:
-    entries = [
-        {"name": str(index), "tier": 0, "single_user": one[0], "aggregate": one[1]}
-        for index, one in enumerate(pairs)
-    ]
+    entries = [{"name": str(index), "tier": 0, "single_user": one[0], "aggregate": one[1]} for index, one in enumerate(pairs)]
     front = set(pareto(entries))
     assert front
     for index, (x, y) in enumerate(pairs):
