@@ -47,7 +47,7 @@ def test_ignore_sigterm(sim: Host) -> None:
     assert engine.process.poll() is None and engine.status("/generate", GENERATE) == 200
     sim.faults()
     stop(engine)
-    sim.faults(ignore_sigterm=True, load_seconds=10)
+    sim.faults(ignore_sigterm=True, load_seconds=5)
     engine = sim.start()
     engine.wait_log("Load weight begin")
     engine.process.send_signal(signal.SIGTERM)

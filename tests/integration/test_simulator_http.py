@@ -208,7 +208,8 @@ def test_decode_and_prefill_lines_have_the_recorded_shape(engine: Engine) -> Non
 def test_start_log_lines_come_in_the_recorded_order(engine: Engine) -> None:
     keys = ("server_args=", "Init torch distributed begin", "Load weight begin", "Load weight end", "Initialized DFLASH draft runner.",
             "DFLASH draft runner ready", "KV Cache is allocated", "Memory pool end", "Capture target prefill CUDA graph begin",
-            "Capture target verify CUDA graph begin", "Capture draft verify CUDA graph end", "max_total_num_tokens=", "Tree cache initialized",
+            "Capture target verify CUDA graph begin", "Capture draft verify CUDA graph end", "max_total_num_tokens=",
+            "Tree cache initialized",
             "Engine startup timings (s)", "Started server process", "Application startup complete", "Uvicorn running on",
             "ready to roll!")  # fmt: skip
     for log in ((RECORDED / "good.txt").read_text(), engine.log):

@@ -42,7 +42,13 @@ def test_endpoints_by_phase(sim: Host) -> None:
     assert matrix(engine) == dict.fromkeys(matrix(engine), "refused"), "nothing answers while loading"
     engine.wait_log("Uvicorn running on")
     answers = matrix(engine)
-    assert {path for path, status in answers.items() if status == 200} == {"/v1/models", "/model_info", "/server_info", "/v1/loads", "/metrics"}
+    assert {path for path, status in answers.items() if status == 200} == {
+        "/v1/models",
+        "/model_info",
+        "/server_info",
+        "/v1/loads",
+        "/metrics",
+    }
     assert {status for path, status in answers.items() if path.startswith(("/health", "/ready", "/ping"))} == {503}
     began = time.monotonic()
     assert engine.status("/generate", GENERATE) == 200
@@ -89,7 +95,7 @@ def test_drain_waits_for_running_requests(sim: Host) -> None:
 
 
 def test_sigterm_while_loading_ends_everything_at_once(sim: Host) -> None:
-    sim.faults(load_seconds=30)
+    sim.faults(load_seconds=6)
     engine = sim.start()
     engine.wait_log("Load weight begin")
     children = engine.children()

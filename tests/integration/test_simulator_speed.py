@@ -14,7 +14,7 @@ from simhost import FILES, Engine, Host
 
 sys.path.append(str(FILES / "site"))
 
-from sglang.sim import speed  # noqa: E402  the simulated engine's own package
+from sglang.sim import speed
 
 SEEDED = speed.config(12, 6, 2048)
 

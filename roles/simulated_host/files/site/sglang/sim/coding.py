@@ -61,7 +61,7 @@ WRONG = {
     "fib": "def fib(n):\n    if n < 2:\n        return 1\n    return fib(n - 1) + fib(n - 2)\n",
     "merge_sorted": "def merge_sorted(a, b):\n    return a + b\n",
     "word_count": "def word_count(text):\n    return len(text.split())\n",
-    "gcd": "def gcd(a, b):\n    for d in range(1, min(a, b)):\n        if a % d == 0 and b % d == 0:\n            best = d\n    return best\n",
+    "gcd": "def gcd(a, b):\n    for d in range(1, min(a, b)):\n        if a % d + b % d == 0:\n            best = d\n    return best\n",
 }
 
 HOSTILE = {

@@ -256,7 +256,7 @@ class Engine:
         while True:
             fault = self.faults.get("generation_hangs")
             hangs = bool(fault) and not (fault == "serve" and request.warm_up)
-            if request.aborted or not hangs and (not self.paused or request.probe):
+            if request.aborted or (not hangs and (not self.paused or request.probe)):
                 return deadline
             await asyncio.sleep(0.1)
             deadline = now()

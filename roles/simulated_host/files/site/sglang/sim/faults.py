@@ -1,7 +1,7 @@
 """Every fault of the simulated host, in one table, read afresh from state/faults.json while the engine runs.
 
-    python -m sglang.sim.faults [--state DIR] KEY=JSON ...    set (a value null removes one); without a key: show
-    python -m sglang.sim.faults --table                       print the table of docs/simulator.md
+python -m sglang.sim.faults [--state DIR] KEY=JSON ...    set (a value null removes one); without a key: show
+python -m sglang.sim.faults --table                       print the table of docs/simulator.md
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from .state import state_dir
 
 # key: (values, what it does). All seconds are real seconds, never divided by the time scale.
 FAULTS: dict[str, tuple[str, str]] = {
-    "drain_seconds": ("seconds", "after SIGTERM the process goes on answering for at least this long, even when idle"),
-    "vram_linger_seconds": ("seconds", "VRAM stays in use this long after the process that held it has gone, and no process is listed for it"),
+    "drain_seconds": ("seconds", "after SIGTERM the process answers for at least this long, even when idle"),
+    "vram_linger_seconds": ("seconds", "VRAM stays in use this long after its process has gone, in no process's name"),
     "ignore_sigterm": ("true", "SIGTERM does nothing; only SIGKILL ends the process"),
-    "child_survives": ("true", "the last rank's process outlives the main process, in a session of its own, and keeps its VRAM"),
-    "crash_at": ('"load", "warmup", "serve"', "the scheduler dies while weights load, at the engine's own warm-up, or `crash_after_seconds` after it is up"),
+    "child_survives": ("true", "the last rank's process outlives the main process, in its own session, with its VRAM"),
+    "crash_at": (
+        '"load", "warmup", "serve"',
+        "the scheduler dies in the load, at the engine's own warm-up, or `crash_after_seconds` after it is up",
+    ),
     "crash_after_seconds": ("seconds (1)", "see crash_at"),
     "crash_times": ("number", "crash_at and crash_loop strike only in this many starts; without it, in each"),
     "crash_loop": ("true", "each start ends with exit 1 right after the imports"),
@@ -30,8 +33,8 @@ FAULTS: dict[str, tuple[str, str]] = {
     "load_seconds": ("seconds", "length of the load"),
     "load_hangs": ("true", "the load stops halfway and never ends, until the fault is taken away"),
     "models_before_generate_seconds": ("seconds", "the port answers (/v1/models 200) this long before any generation is served"),
-    "generation_hangs": ('true, "serve"', 'requests are accepted and give no token, until the fault is taken away; "serve": not the warm-up'),
-    "wrong_config": ("true, {field: value}", "other arguments are loaded than those asked for; true: window 512, or weight_version stale without speculation"),
+    "generation_hangs": ('true, "serve"', 'requests get no token until the fault is taken away; "serve": not the warm-up'),
+    "wrong_config": ("true, {field: value}", "other arguments are loaded; true: window 512, or weight_version stale without speculation"),
     "build": ('"stock"', "the build knows neither --speculative-ddtree-budget nor the algorithm DDTREE"),
     "coding": (
         '"right", "wrong", "truncated", "hostile", "empty", or {function: one of them}',

@@ -91,8 +91,8 @@ def prepare_server_args(argv: list[str], stock: bool = False) -> ServerArgs:
     """Parse and resolve. Exits 2 as argparse does; raises ValueError for arguments that do not go together."""
     asked = vars(parser(stock).parse_args(argv))
     args = ServerArgs(_defaults())
-    for key, value in asked.items():
-        key = RENAMED.get(key, key)
+    for flag, value in asked.items():
+        key = RENAMED.get(flag, flag)
         if value is not None and key != "config":
             args[key] = value
     _resolve_model(args)
@@ -183,4 +183,6 @@ def speed_config(args: ServerArgs) -> Config:
     name = args["speculative_algorithm"] or "NONE"
     topk = int(os.environ.get("SGLANG_DDTREE_MAX_TOPK") or 6)
     block = int(args["speculative_num_draft_tokens"] or 8)
-    return Config(name, int(args.get("speculative_ddtree_budget") or 0), topk, args["speculative_draft_window_size"], args["tp_size"], block)
+    return Config(
+        name, int(args.get("speculative_ddtree_budget") or 0), topk, args["speculative_draft_window_size"], args["tp_size"], block
+    )

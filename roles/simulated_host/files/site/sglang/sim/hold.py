@@ -1,6 +1,6 @@
 """Hold VRAM on simulated GPUs as a foreign process would, until SIGTERM or for --seconds.
 
-    python -m sglang.sim.hold --gpu 5 --mib 20480 [--linger S] [--seconds S] [--kind graphics] [--ghost PID]
+python -m sglang.sim.hold --gpu 5 --mib 20480 [--linger S] [--seconds S] [--kind graphics] [--ghost PID]
 """
 
 from __future__ import annotations

@@ -35,9 +35,7 @@ def boards(state: Path) -> list[Board]:
                 found.append({})
             elif found and value and not key.startswith("#"):
                 found[-1][key] = value.strip()
-    return [
-        Board(at, one.get("name", ""), int(one.get("total_mib", 0)), int(one.get("reserved_bytes", 0))) for at, one in enumerate(found)
-    ]
+    return [Board(at, one.get("name", ""), int(one.get("total_mib", 0)), int(one.get("reserved_bytes", 0))) for at, one in enumerate(found)]
 
 
 def started(pid: int) -> int:

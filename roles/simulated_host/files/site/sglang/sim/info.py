@@ -15,7 +15,7 @@ from .clock import now
 from .engine import Request
 from .flags import model_config
 from .tokenizer import decode, encode
-from .web_common import Bad, Context, answer, body, openai_error
+from .web_common import BadRequestError, Context, answer, body, openai_error
 
 HEALTH_TIMEOUT_SECONDS = 20.0
 FLUSHED = ("Cache flushed.\nPlease check backend logs for more details. "
@@ -44,7 +44,8 @@ def server_info_of(context: Context) -> dict[str, Any]:
     """Every resolved argument at the top, keys in clear included, and again in the state of the one data-parallel rank."""
     launch, engine, args = context.launch, context.engine, context.args
     state: dict[str, Any] = {
-        **args, "_resolved_overrides": [], "grpc_worker_threads": 4, "max_speculative_num_draft_tokens": args["speculative_num_draft_tokens"],
+        **args, "_resolved_overrides": [], "grpc_worker_threads": 4,
+        "max_speculative_num_draft_tokens": args["speculative_num_draft_tokens"],
         "last_gen_throughput": engine.gen_throughput, "memory_usage": launch.memory, "startup_time": launch.startup_time,
         "effective_max_running_requests_per_dp": args["max_running_requests"], "world_size": args["tp_size"],
     }  # fmt: skip
@@ -77,7 +78,11 @@ async def loads(context: Context, http: web.Request) -> web.Response:
     if engine.config.algorithm != "NONE" and ("spec" in include or "all" in include):
         load["speculative"] = {"accept_length": engine.accept_length or 0.0, "accept_rate": engine.accept_rate()}
     if "memory" in include or "all" in include:
-        load["memory"] = {"weight_gb": launch.memory["weight"], "kv_cache_gb": launch.memory["kvcache"], "token_capacity": engine.max_tokens}
+        load["memory"] = {
+            "weight_gb": launch.memory["weight"],
+            "kv_cache_gb": launch.memory["kvcache"],
+            "token_capacity": engine.max_tokens,
+        }
     return answer({
         "timestamp": datetime.now(timezone.utc).isoformat(), "version": __version__, "accelerator": launch.accelerator,
         "num_accelerators": context.args["tp_size"], "loads": [load],
@@ -142,13 +147,15 @@ async def flush_cache(context: Context, http: web.Request) -> web.Response:
 
 async def pause(context: Context, http: web.Request) -> web.Response:
     context.engine.paused = http.path == "/pause_generation"
-    return answer({"message": "Generation paused successfully." if context.engine.paused else "Generation continued successfully.", "status": "ok"})
+    return answer(
+        {"message": "Generation paused successfully." if context.engine.paused else "Generation continued successfully.", "status": "ok"}
+    )
 
 
 async def abort_request(context: Context, http: web.Request) -> web.Response:
     try:
         given = await body(http)
-    except Bad as error:
+    except BadRequestError as error:
         return openai_error(str(error))
     context.engine.abort(str(given.get("rid", "")), bool(given.get("abort_all")))
     return web.Response(status=200)
@@ -159,8 +166,8 @@ async def tokenize(context: Context, http: web.Request) -> web.Response:
         given = await body(http)
         prompt = given.get("prompt")
         if not isinstance(prompt, str):
-            raise Bad("prompt must be a string")
-    except Bad as error:
+            raise BadRequestError("prompt must be a string")
+    except BadRequestError as error:
         return openai_error(str(error))
     ids = encode(prompt)
     return answer({"tokens": ids, "count": len(ids), "max_model_len": context.args["context_length"]})
@@ -171,7 +178,7 @@ async def detokenize(context: Context, http: web.Request) -> web.Response:
         given = await body(http)
         ids = given.get("tokens")
         if not isinstance(ids, list) or not all(isinstance(one, int) for one in ids):
-            raise Bad("tokens must be a list of integers")
-    except Bad as error:
+            raise BadRequestError("tokens must be a list of integers")
+    except BadRequestError as error:
         return openai_error(str(error))
     return answer({"text": decode(ids)})

@@ -234,12 +234,18 @@ def launch(argv: list[str]) -> int:
     log(f"server_args={asked.line()}")
     config = speed_config(args)
     if config.algorithm != "NONE" and "--max-running-requests" not in " ".join(argv):
-        log("Max running requests is reset to 48 for speculative decoding. You can override this by explicitly setting --max-running-requests.")
+        log(
+            "Max running requests is reset to 48 for speculative decoding. "
+            "You can override this by explicitly setting --max-running-requests."
+        )
     if config.algorithm == "DDTREE" and config.window is not None:
         log("--speculative-draft-window-size has no effect with --speculative-algorithm DDTREE; it is used by EAGLE, EAGLE3 and DFLASH.")
     log("Using default HuggingFace chat template with detected content format: string")
     model, drafter = model_config(args["model_path"]), model_config(args["speculative_draft_model_path"])
-    sizes, draft = model.get("simulated", {}), drafter.get("simulated", {}) if config.algorithm != "NONE" else {"weight_gib": 0, "kv_bytes": 0}
+    sizes, draft = (
+        model.get("simulated", {}),
+        drafter.get("simulated", {}) if config.algorithm != "NONE" else {"weight_gib": 0, "kv_bytes": 0},
+    )
     tp = args["tp_size"]
     draft_kv = int(draft.get("kv_bytes", 3072))
     load = ranks.Load(

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from .engine import Request
 from .tokenizer import decode
-from .web_common import Bad, Context, answer, body, cut, event, event_stream
+from .web_common import BadRequestError, Context, answer, body, cut, event, event_stream
 
 
 def meta_info(context: Context, request: Request, stream: bool) -> dict[str, Any]:
@@ -67,28 +67,28 @@ def _prompts(given: dict[str, Any]) -> tuple[list[tuple[str, list[int] | None]],
         return [(decode(ids), ids)], False
     if isinstance(ids, list) and ids and all(isinstance(one, list) for one in ids):
         return [(decode(one), one) for one in ids], True
-    raise Bad("Either text, input_ids or input_embeds should be provided.")
+    raise BadRequestError("Either text, input_ids or input_embeds should be provided.")
 
 
 async def generate(context: Context, http: web.Request) -> web.StreamResponse:
     """POST /generate"""
     try:
         given = await body(http)
-    except Bad as error:
+    except BadRequestError as error:
         return answer({"object": "error", "message": str(error), "type": "Bad Request", "param": None, "code": 400}, 400)
     try:
         prompts, batch = _prompts(given)
         sampling = given.get("sampling_params") or {}
         if not isinstance(sampling, dict):
-            raise Bad("sampling_params must be a dictionary.")
+            raise BadRequestError("sampling_params must be a dictionary.")
         if given.get("return_logprob") and context.engine.config.algorithm == "DDTREE":
-            raise Bad("DDTREE speculative decoding does not support return_logprob yet.")
+            raise BadRequestError("DDTREE speculative decoding does not support return_logprob yet.")
         stream = bool(given.get("stream"))
         if stream and batch:
-            raise Bad("The simulated engine streams one prompt per request.")
+            raise BadRequestError("The simulated engine streams one prompt per request.")
         wanted = sampling.get("max_new_tokens", 128)
         requests = [context.request(prompt, ids, wanted, sampling, http, stream) for prompt, ids in prompts]
-    except Bad as error:
+    except BadRequestError as error:
         context.launch.say(f"[http_server] Error: {error}")
         return answer({"error": {"message": str(error)}}, 400)
     if isinstance(given.get("rid"), str):

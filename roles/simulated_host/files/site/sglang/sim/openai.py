@@ -10,22 +10,23 @@ from aiohttp import web
 from .engine import Request
 from .native import spec_details
 from .tokenizer import chat_prompt, decode
-from .web_common import Bad, Context, answer, body, cut, event, event_stream, openai_error
+from .web_common import BadRequestError, Context, answer, body, cut, event, event_stream, openai_error
 
 
 async def completions(context: Context, http: web.Request) -> web.StreamResponse:
     """POST /v1/completions"""
     try:
         given = await body(http)
-        prompt, ids = given.get("prompt"), None
+        prompt: Any = given.get("prompt")
+        ids: list[int] | None = None
         if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
             prompt = prompt[0]
         if isinstance(prompt, list) and prompt and all(isinstance(one, int) for one in prompt):
             prompt, ids = decode(prompt), prompt
         if not isinstance(prompt, str) or not prompt:
-            raise Bad("Prompt cannot be empty")
+            raise BadRequestError("Prompt cannot be empty")
         request = _request(context, http, given, prompt, ids, given.get("max_tokens", 16))
-    except Bad as error:
+    except BadRequestError as error:
         return openai_error(str(error))
     return await _answer(context, http, given, request, chat=False)
 
@@ -36,21 +37,21 @@ async def chat(context: Context, http: web.Request) -> web.StreamResponse:
         given = await body(http)
         messages = given.get("messages")
         if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
-            raise Bad("Messages cannot be empty.")
+            raise BadRequestError("Messages cannot be empty.")
         wanted = given.get("max_completion_tokens", given.get("max_tokens"))
         request = _request(context, http, given, chat_prompt(messages), None, wanted)
-    except Bad as error:
+    except BadRequestError as error:
         return openai_error(str(error))
     return await _answer(context, http, given, request, chat=True)
 
 
 def _request(context: Context, http: web.Request, given: dict[str, Any], prompt: str, ids: list[int] | None, wanted: Any) -> Request:
     if given.get("n", 1) != 1:
-        raise Bad("The simulated engine gives one choice per request.")
+        raise BadRequestError("The simulated engine gives one choice per request.")
     if given.get("logprobs") and context.engine.config.algorithm == "DDTREE":
-        raise Bad("DDTREE speculative decoding does not support return_logprob yet.")
+        raise BadRequestError("DDTREE speculative decoding does not support return_logprob yet.")
     if given.get("response_format") and context.engine.config.algorithm == "DDTREE" and given["response_format"].get("type") != "text":
-        raise Bad("DDTREE speculative decoding does not support grammar-constrained decoding yet.")
+        raise BadRequestError("DDTREE speculative decoding does not support grammar-constrained decoding yet.")
     return context.request(prompt, ids, wanted, given, http, bool(given.get("stream")))
 
 
@@ -93,7 +94,9 @@ async def _answer(context: Context, http: web.Request, given: dict[str, Any], re
     })  # fmt: skip
 
 
-async def _stream(context: Context, http: web.Request, given: dict[str, Any], request: Request, model: str, chat: bool) -> web.StreamResponse:
+async def _stream(
+    context: Context, http: web.Request, given: dict[str, Any], request: Request, model: str, chat: bool
+) -> web.StreamResponse:
     options = given.get("stream_options") or {}
     continuous = bool(options.get("continuous_usage_stats"))
     head = {

@@ -116,7 +116,7 @@ class Rank:
             self._load()
             self.shared.set_stage(self.rank, Shared.READY)
             self._serve()
-        except Exception as error:  # noqa: BLE001  any failure of a scheduler is reported and ends the engine
+        except Exception as error:
             self._report(error)
         finally:
             self.holder.release()
@@ -191,7 +191,10 @@ class Rank:
             f"max_prefill_tokens={args['max_prefill_tokens']}, max_running_requests={args['max_running_requests']}, "
             f"context_len={args['context_length']}, available_gpu_mem={free:.2f} GB"
         )
-        say("Tree cache initialized: source=default impl=RadixCache hybrid_swa=False hybrid_ssm=False hierarchical=False streaming_wrapped=False")
+        say(
+            "Tree cache initialized: source=default impl=RadixCache "
+            "hybrid_swa=False hybrid_ssm=False hierarchical=False streaming_wrapped=False"
+        )
         if self.rank == 0:
             self.shared.set_free(0, free)
             self.shared.pool_gib = pool_gb
@@ -225,9 +228,7 @@ class Rank:
         say("DFLASH draft runner ready. mask_token=<|MASK|>, mask_token_id=163838, mask_token_id_override=163838")
         say("DFLASH fused KV materialization enabled. n_layers=6, num_kv_heads=8, head_dim=128")
         if config.algorithm == "DDTREE":
-            say(
-                f"Initialized DDTree worker. block_size={config.block}, tree_budget={config.budget}, max_tree_nodes={config.budget + 1}"
-            )
+            say(f"Initialized DDTree worker. block_size={config.block}, tree_budget={config.budget}, max_tree_nodes={config.budget + 1}")
 
     def _pool(self) -> float:
         """Allocate the KV pool; its size follows from the least free GPU, so a foreign process shrinks it. Returns GiB per rank."""
@@ -261,7 +262,9 @@ class Rank:
         self._say(f"Memory pool end. avail mem={self._available():.2f} GB")
         if draft:
             self._grow(draft)
-            self._say(f"KV Cache is allocated. dtype: torch.bfloat16, #tokens: {tokens}, K size: {draft / 2:.2f} GB, V size: {draft / 2:.2f} GB")
+            self._say(
+                f"KV Cache is allocated. dtype: torch.bfloat16, #tokens: {tokens}, K size: {draft / 2:.2f} GB, V size: {draft / 2:.2f} GB"
+            )
             self._say(f"Memory pool end. avail mem={self._available():.2f} GB")
         return own + draft
 
@@ -344,7 +347,7 @@ def fork(child: Callable[[], Any]) -> int:
         return pid
     try:
         child()
-    except BaseException as error:  # noqa: BLE001  nothing of the parent may run in the child
+    except BaseException as error:
         put(f"child failed: {error!r}")
     os._exit(1)
 

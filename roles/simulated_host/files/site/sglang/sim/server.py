@@ -8,7 +8,7 @@ import signal
 import time
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 from aiohttp import web
@@ -51,7 +51,7 @@ def application(context: Context) -> web.Application:
     launch, args, metrics = context.launch, context.args, context.engine.metrics
 
     @web.middleware
-    async def around(http: web.Request, handler: Any) -> web.StreamResponse:
+    async def around(http: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
         http[ARRIVED] = now()
         if http.path in INSTALLS_SIGTERM:
             launch.install_sigterm()
@@ -80,7 +80,7 @@ def application(context: Context) -> web.Application:
         metrics.add("http_responses_total", 1, endpoint=http.path, method=http.method, status_code=str(response.status))
         launch.say(f'INFO:     {where} - "{http.method} {http.path_qs} HTTP/1.1" {response.status} {reason}')
 
-    app = web.Application(middlewares=[around], client_max_size=1 << 28)
+    app = web.Application(middlewares=[cast(Any, around)], client_max_size=1 << 28)  # aiohttp's type of it differs by version
     app.on_response_prepare.append(prepared)
     for path, (method, handler) in ROUTES.items():
 
@@ -167,7 +167,7 @@ async def _warm_up(launch: Launch) -> None:
                 await found.read()
     except asyncio.CancelledError:
         raise
-    except Exception:  # noqa: BLE001  whatever it is, it ends the start
+    except Exception:
         launch.say(f"Initialization failed. warmup error: {traceback.format_exc()}")
         launch.kill_tree()
     _up(launch)

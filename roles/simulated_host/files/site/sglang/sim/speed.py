@@ -87,26 +87,26 @@ def accept_length(cfg: Config, context: int) -> float:
 
 
 def _chain(drafts: int) -> float:
-    return (1 - CHAIN_P ** (drafts + 1)) / (1 - CHAIN_P)
+    return (1 - math.pow(CHAIN_P, drafts + 1)) / (1 - CHAIN_P)
 
 
 @lru_cache(maxsize=65536)
 def step_seconds(cfg: Config, context: int, concurrency: int) -> float:
     """Time of one verify step (one decode step without speculation) with `concurrency` requests in the engine."""
     tokens = concurrency * cfg.width
-    touched = EXPERTS * (1 - (1 - EXPERTS_PER_TOKEN / EXPERTS) ** tokens)
+    touched = EXPERTS * (1 - math.pow(1 - EXPERTS_PER_TOKEN / EXPERTS, tokens))
     compute = EXPERT_MS * touched + TOKEN_MS * tokens + ATTEND_MS * concurrency * context / 1000
     cpu = 0.0
     if cfg.algorithm != "NONE":
         seen = context if cfg.window is None else min(context, cfg.window)
         compute += DRAFT_MS + concurrency * (DRAFT_REQUEST_MS + DRAFT_ATTEND_MS * (seen / 1000) ** 2)
         cpu = TREE_NODE_MS * concurrency * cfg.budget if cfg.tree else 0.0
-    return (BASE_MS + compute * (REFERENCE_TP / cfg.tp) ** 0.8 + cpu) / 1000
+    return (BASE_MS + compute * math.pow(REFERENCE_TP / cfg.tp, 0.8) + cpu) / 1000
 
 
 def ttft_seconds(context: int, tp: int = REFERENCE_TP) -> float:
     """Wait for the first token after `context` prompt tokens that the prefix cache does not hold."""
-    return TTFT_S + TTFT_TOKEN_S * context * (REFERENCE_TP / tp) ** 0.8
+    return TTFT_S + TTFT_TOKEN_S * context * math.pow(REFERENCE_TP / tp, 0.8)
 
 
 def user_tok_s(cfg: Config, context: int, concurrency: int) -> float:

@@ -14,7 +14,19 @@ _SUBJECTS = (
     "The second experiment", "An idle board", "The verification pass", "Most of the latency", "The operator", "A warm cache", "The report",
 )  # fmt: skip
 _VERBS = (
-    "keeps", "measures", "compares", "explains", "accepts", "delays", "reveals", "limits", "doubles", "shares", "replaces", "follows", "saves",
+    "keeps",
+    "measures",
+    "compares",
+    "explains",
+    "accepts",
+    "delays",
+    "reveals",
+    "limits",
+    "doubles",
+    "shares",
+    "replaces",
+    "follows",
+    "saves",
 )
 _OBJECTS = (
     "the number of tokens in every step", "the memory that earlier work left behind", "a steady rhythm of small batches",

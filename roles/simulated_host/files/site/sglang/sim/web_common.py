@@ -17,7 +17,7 @@ ARRIVED = web.RequestKey("arrived", float) if hasattr(web, "RequestKey") else "a
 WARM_UP_HEADER = "X-Simulated-Warm-Up"
 
 
-class Bad(Exception):
+class BadRequestError(Exception):
     """A request the engine refuses with 400; the message is the client's."""
 
 
@@ -28,20 +28,22 @@ class Context:
         self.launch, self.engine, self.args, self.faults = launch, engine, launch.args, launch.faults
         self.salt = 0
 
-    def request(self, prompt: str, ids: list[int] | None, wanted: int | None, sampling: dict[str, Any], http: web.Request, stream: bool) -> Request:
-        """A Request within the limits. Raises Bad with the real engine's words."""
+    def request(
+        self, prompt: str, ids: list[int] | None, wanted: int | None, sampling: dict[str, Any], http: web.Request, stream: bool
+    ) -> Request:
+        """A Request within the limits. Raises BadRequestError with the real engine's words."""
         limit = int(self.args["context_length"])
         ids = encode(prompt) if ids is None else ids
         if not ids:
-            raise Bad("The input is empty.")
+            raise BadRequestError("The input is empty.")
         if len(ids) >= limit:
-            raise Bad(f"The input ({len(ids)} tokens) is longer than the model's context length ({limit} tokens).")
+            raise BadRequestError(f"The input ({len(ids)} tokens) is longer than the model's context length ({limit} tokens).")
         if wanted is None:
             wanted = limit - len(ids)
         if not isinstance(wanted, int) or wanted < 0:
-            raise Bad(f"max_new_tokens must be at least 0, got {wanted}.")
+            raise BadRequestError(f"max_new_tokens must be at least 0, got {wanted}.")
         if len(ids) + wanted > limit:
-            raise Bad(
+            raise BadRequestError(
                 f"Requested token count exceeds the model's maximum context length of {limit} tokens. You requested a total of "
                 f"{len(ids) + wanted} tokens: {len(ids)} tokens from the input messages and {wanted} tokens for the completion. "
                 "Please reduce the number of tokens in the input messages or the completion to fit within the limit."
@@ -63,17 +65,19 @@ class Context:
 
 
 async def body(http: web.Request) -> dict[str, Any]:
-    """The JSON object of a request. Raises Bad with the message FastAPI would give."""
+    """The JSON object of a request. Raises BadRequestError with the message FastAPI would give."""
     raw = await http.text()
     try:
         found = json.loads(raw)
     except ValueError as error:
-        raise Bad(
+        raise BadRequestError(
             f"1 validation error:\n  {{'type': 'json_invalid', 'loc': ('body', {getattr(error, 'pos', 0)}), 'msg': 'JSON decode error', "
             f"'input': {{}}, 'ctx': {{'error': '{error.args[0] if error.args else error}'}}}}"
         ) from None
     if not isinstance(found, dict):
-        raise Bad("1 validation error:\n  {'type': 'model_attributes_type', 'loc': ('body',), 'msg': 'Input should be a valid dictionary'}")
+        raise BadRequestError(
+            "1 validation error:\n  {'type': 'model_attributes_type', 'loc': ('body',), 'msg': 'Input should be a valid dictionary'}"
+        )
     return found
 
 
