@@ -339,13 +339,13 @@ class Progress:
             self._file.flush()
 
 
-def ports(module: AnsibleModule):
+def ports(module: AnsibleModule, secrets: list):
     """The real unit, GPUs and server."""
     asked = module.params
     if asked["manager"] == "supervisor":
-        service = Supervisor(asked["name"], asked["supervisor_config"], asked["supervisor_socket"])
+        service = Supervisor(asked["name"], asked["supervisor_config"], asked["supervisor_socket"], secrets)
     else:
-        service = Systemd(asked["name"])
+        service = Systemd(asked["name"], secrets)
     server = Sglang(asked["host"], asked["port"], asked["api_key"] or "", asked["admin_api_key"] or "",
                     tokens=asked["min_tokens"], timeout=asked["generate_timeout"])  # fmt: skip
     return service, Nvml(asked["gpus"]), server
@@ -376,7 +376,7 @@ def result(life: Lifecycle, before_record: dict) -> dict:
 
 def resolved(info: dict, expect: dict) -> dict:
     """The fields of server_info that say what was loaded; the whole is 465 fields."""
-    return {key: value for key, value in info.items() if key in RESOLVED or key in expect or key.startswith("speculative_")}
+    return {key: value for key, value in info.items() if key in RESOLVED or key in expect or (key.startswith("speculative_") and value not in (None, False))}
 
 
 def log_tail(life: Lifecycle, secrets: list) -> list:
@@ -403,7 +403,7 @@ def main() -> None:
         record = store.load()
         before = json.loads(json.dumps(record))
         progress = Progress(module.params["state_dir"], module.params["name"], module.params["run_id"])
-        life = Lifecycle(*ports(module), Clock(), want, record, save=store.save, tell=progress)
+        life = Lifecycle(*ports(module, secrets), Clock(), want, record, save=store.save, tell=progress)
         try:
             life.run()
             progress({"over": True, "end": True})

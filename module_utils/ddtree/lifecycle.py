@@ -26,6 +26,7 @@ CAUSES = (
 GATE_POLL = 0.1  # seconds between looks while stopping or releasing: two quiet looks end the gate
 LOAD_POLL = 0.2  # seconds between looks while loading
 LOG_POLL = 1.0  # seconds between reads of the log while loading
+LOG_SETTLE = 0.3  # seconds for the rest of a traceback
 CAPACITY_DROP = 0.02  # a smaller KV pool than at the last good start means somebody else's VRAM was in the way
 
 
@@ -452,18 +453,27 @@ class Lifecycle:
         gone = state.stopped or state.sub == "auto-restart" or state.invocation != mine.invocation or state.restarts > mine.restarts
         if gone or self.clock.now() - self.log_read_at >= LOG_POLL:
             self.log_read_at = self.clock.now()
-            lines = self.service.log(mine)
-            fresh, self.log_seen = lines[self.log_seen :], len(lines)
-            if fresh and self.phase == "load":
-                self._note(f"{self._most_used()} MiB; {fresh[-1].strip()[:120]}")
-            for line in fresh:
-                found = fatal(line)
-                if found:
-                    raise self._dead(found[0], line.strip(), found[1], state)
+            found = self._fatal_line(mine)
+            if found:
+                raise self._dead(*found, state)
         if gone:
             looping = state.sub == "auto-restart" or state.invocation != mine.invocation
             raise self._dead("crash_loop" if looping else "crashed", f"the unit is {state.active}/{state.sub}, result "
                              f"{state.result}, exit {state.exit_status or 'unknown'}", "read the log tail of this invocation", state)  # fmt: skip
+
+    def _fatal_line(self, mine: UnitState) -> tuple[str, str, str] | None:
+        """(cause, line, hint) of the first line that says this start is lost; what follows it may say why."""
+        lines = self.service.log(mine)
+        fresh, seen = lines[self.log_seen :], len(lines)
+        if fresh and self.phase == "load":
+            self._note(f"{self._most_used()} MiB; {fresh[-1].strip()[:120]}")
+        if any(fatal(line) for line in fresh):
+            self.clock.sleep(LOG_SETTLE)  # a traceback comes in several writes
+            fresh = self.service.log(mine)[self.log_seen :]
+        self.log_seen = seen
+        found = [(cause, line.strip(), hint) for line in fresh for cause, hint in [fatal(line) or ("", "")] if cause]
+        specific = [one for one in found if one[0] != "crashed"]
+        return (specific or found or [None])[0]
 
     def _dead(self, cause: str, seen: str, hint: str, state: UnitState) -> Failure:
         if state.sub == "auto-restart" or state.invocation != self.outcome.after.invocation:

@@ -19,7 +19,7 @@ _SHOWN = (
     "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "MainPID", "NRestarts", "ExecMainCode", "ExecMainStatus",
     "ControlGroup", "FragmentPath", "DropInPaths", "EnvironmentFiles",
 )  # fmt: skip
-_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)\w*=", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"\w*(KEY|TOKEN|SECRET|PASSWORD)\w*=", re.IGNORECASE)
 
 
 class ServiceError(Exception):
@@ -29,7 +29,8 @@ class ServiceError(Exception):
 class Systemd:
     """One systemd unit, through systemctl, journalctl and its control group."""
 
-    def __init__(self, unit: str) -> None:
+    def __init__(self, unit: str, secrets: Sequence[str] = ()) -> None:
+        self._secrets = secrets
         self.name = unit if "." in unit else f"{unit}.service"
         self._log = _Journal()
 
@@ -67,7 +68,7 @@ class Systemd:
         shown = self._show()
         paths = [shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()]
         paths += re.findall(r"(\S+) \(ignore_errors=\w+\)", shown.get("EnvironmentFiles", ""))
-        return _definition(path for path in paths if path)
+        return _definition([path for path in paths if path], self._secrets)
 
     def log(self, state: UnitState) -> list[str]:
         return self._log.lines(state.invocation)
@@ -107,7 +108,8 @@ class _Journal:
 class Supervisor:
     """One supervisord program, for hosts whose PID 1 is not systemd. An invocation is the start time and the pid."""
 
-    def __init__(self, program: str, config: str, socket: str) -> None:
+    def __init__(self, program: str, config: str, socket: str, secrets: Sequence[str] = ()) -> None:
+        self._secrets = secrets
         self.name, self._config, self._socket = program, config, socket
         self._last_seen: tuple[int, str] = (0, "")
         self._stop_asked = 0.0
@@ -142,7 +144,7 @@ class Supervisor:
             return False
         with self._server() as server:
             config = next(one for one in server.supervisor.getAllConfigInfo() if one["name"] == self.name)
-        return bool(found["stop"] - self._stop_asked >= config["stopwaitsecs"])
+        return bool(found["stop"] + 1 - self._stop_asked >= config["stopwaitsecs"])
 
     def stop(self) -> None:
         self._stop_asked = time.time()
@@ -183,7 +185,7 @@ class Supervisor:
                 os.kill(pid, signal.SIGKILL)
 
     def definition(self) -> str:
-        return _definition([self._program_file()])
+        return _definition([self._program_file()], self._secrets)
 
     def log(self, state: UnitState) -> list[str]:
         """The program's log file: each start begins a new one."""
@@ -224,8 +226,8 @@ class Supervisor:
             raise ServiceError(f"supervisord does not answer on {self._socket}: {error}; run the role ddtree_server, it starts it") from error
 
 
-def _definition(paths: Any) -> str:
-    """The files' meaningful lines; a value whose name looks like a secret becomes a digest, so that a new key is a change."""
+def _definition(paths: Sequence[str], secrets: Sequence[str]) -> str:
+    """The files' meaningful lines; a secret, by value or by the look of its name, becomes a digest, so that a new key is a change."""
     lines = []
     for path in paths:
         try:
@@ -236,10 +238,17 @@ def _definition(paths: Any) -> str:
         for line in text.splitlines():
             if not line.strip() or line.lstrip().startswith(("#", ";")):
                 continue
-            if _SECRET_NAME.search(line):
-                line = f"{line.partition('=')[0]}=sha256:{hashlib.sha256(line.encode()).hexdigest()[:12]}"
+            for secret in secrets:
+                line = line.replace(secret, _digest(secret))
+            if _SECRET_NAME.match(line):
+                name, _, value = line.partition("=")
+                line = f"{name}={_digest(value)}"
             lines.append(line.rstrip())
     return "\n".join(lines)
+
+
+def _digest(text: str) -> str:
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def _group_pids(group: str) -> set[int]:
