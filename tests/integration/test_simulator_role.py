@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -50,17 +51,16 @@ def test_install_repeat_and_remove(tmp_path: Path) -> None:
         assert (root / path).is_file(), path
     code, totals, said = play(tmp_path, root, "--check")
     assert (code, totals["changed"]) == (0, 0), said
-    code, totals, said = play(tmp_path, root, "-e", '{"simulated_host_faults": {"nvml": ["gpu 0 all GPU_IS_LOST"]}}')
-    assert (code, totals["changed"]) == (0, 1), said
+    library = root / "lib" / "libnvidia-ml.so.1"
+    other = library.rename(tmp_path / "built-elsewhere.so")
+    given = {"simulated_host_faults": {"nvml": ["gpu 0 all GPU_IS_LOST"]}, "simulated_host_nvml_library": str(other)}
+    code, totals, said = play(tmp_path, root, "-e", json.dumps(given), "-e", "simulated_host_cc=no-such-compiler")
+    assert (code, totals["changed"]) == (0, 2) and library.read_bytes() == other.read_bytes(), said
     found = subprocess.run(
         [sys.executable, "-c", "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount()); n.nvmlDeviceGetHandleByIndex(0)"],
         env={**os.environ, "LD_LIBRARY_PATH": str(root / "lib")}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert found.stdout.strip() == "8" and "NVMLError_GpuIsLost" in found.stderr
-    library = root / "lib" / "libnvidia-ml.so.1"
-    other = library.rename(tmp_path / "built-elsewhere.so")
-    code, totals, said = play(tmp_path, root, "-e", f"simulated_host_nvml_library={other}", "-e", "simulated_host_cc=no-such-compiler")
-    assert (code, totals["changed"]) == (0, 2) and library.read_bytes() == other.read_bytes(), said
     code, totals, said = play(tmp_path, root, "-e", "which=remove")
     assert code == 0 and not root.exists(), said
 
