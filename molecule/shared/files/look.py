@@ -36,6 +36,19 @@ def journal(unit: str) -> dict[str, list[str]]:
     return found
 
 
+def jobs(unit: str) -> list[dict[str, Any]]:
+    """What systemd says it did with the unit, oldest first."""
+    command = ["journalctl", f"UNIT={unit}", "_PID=1", "--output", "json", "--no-pager"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    entries = [json.loads(line) for line in text.splitlines()]
+    wanted = ("Starting ", "Started ", "Stopping ", "Stopped ")
+    return [
+        {"seconds": int(entry["__REALTIME_TIMESTAMP"]) / 1e6, "message": entry["MESSAGE"]}
+        for entry in entries
+        if str(entry["MESSAGE"]).startswith(wanted)
+    ]
+
+
 def gpus() -> list[dict[str, Any]]:
     """MiB in use and the pids of each GPU; memory v2, which leaves the driver's reserve out."""
     pynvml.nvmlInit()
@@ -99,6 +112,7 @@ def main() -> None:
             {
                 "unit": properties,
                 "journal": journal(unit),
+                "jobs": jobs(unit),
                 "gpus": holders,
                 "port_pids": owners,
                 "outside_unit": [pid for pid in pids if not in_cgroup(pid, cgroup)],
