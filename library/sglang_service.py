@@ -217,16 +217,26 @@ import traceback
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible.module_utils.ddtree.gpus import Nvml
-from ansible.module_utils.ddtree.lifecycle import Failure, Lifecycle, UnitState, Want
+from ansible.module_utils.ddtree.lifecycle import Lifecycle
 from ansible.module_utils.ddtree.logs import redact
+from ansible.module_utils.ddtree.ports import RestartError, UnitState, Want
 from ansible.module_utils.ddtree.server import Sglang
 from ansible.module_utils.ddtree.services import ServiceError, Supervisor, Systemd
 
 LOG_TAIL = 40
 RESOLVED = (
-    "version", "weight_version", "attention_backend", "page_size", "tp_size", "max_running_requests", "max_total_num_tokens",
-    "context_length", "mem_fraction_static", "startup_time", "disable_overlap_schedule",
-)  # fmt: skip
+    "version",
+    "weight_version",
+    "attention_backend",
+    "page_size",
+    "tp_size",
+    "max_running_requests",
+    "max_total_num_tokens",
+    "context_length",
+    "mem_fraction_static",
+    "startup_time",
+    "disable_overlap_schedule",
+)
 
 ARGUMENT_SPEC = {
     "name": {"type": "str", "required": True},
@@ -253,9 +263,17 @@ ARGUMENT_SPEC = {
     "generate_timeout": {"type": "float", "default": 120},
 }
 _WANTED = (
-    "state", "config_id", "expect", "min_tokens", "idle_mib",
-    "drain_timeout", "stop_timeout", "release_timeout", "ready_timeout", "generate_timeout",
-)  # fmt: skip
+    "state",
+    "config_id",
+    "expect",
+    "min_tokens",
+    "idle_mib",
+    "drain_timeout",
+    "stop_timeout",
+    "release_timeout",
+    "ready_timeout",
+    "generate_timeout",
+)
 
 
 class Clock:
@@ -297,9 +315,14 @@ class Record:
                 if not mine["runner"] or mine != {key: holder.get(key) for key in mine}:
                     who = f"pid {holder.get('pid')} ({holder.get('runner') or 'unknown'}) since {holder.get('since')}"
                     module.fail_json(
-                        msg=f"{module.params['name']} is being worked on by {who}", phase="inspect", cause="busy", phases=[],
-                        remedy="wait for that run, or end it", evidence=holder, log_tail=[],
-                    )  # fmt: skip
+                        msg=f"{module.params['name']} is being worked on by {who}",
+                        phase="inspect",
+                        cause="busy",
+                        phases=[],
+                        remedy="wait for that run, or end it",
+                        evidence=holder,
+                        log_tail=[],
+                    )
                 time.sleep(0.5)
             file.truncate(0)
             json.dump({"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **mine}, file)
@@ -346,8 +369,14 @@ def ports(module: AnsibleModule, secrets: list):
         service = Supervisor(asked["name"], asked["supervisor_config"], asked["supervisor_socket"], secrets)
     else:
         service = Systemd(asked["name"], secrets)
-    server = Sglang(asked["host"], asked["port"], asked["api_key"] or "", asked["admin_api_key"] or "",
-                    tokens=asked["min_tokens"], timeout=asked["generate_timeout"])  # fmt: skip
+    server = Sglang(
+        asked["host"],
+        asked["port"],
+        asked["api_key"] or "",
+        asked["admin_api_key"] or "",
+        tokens=asked["min_tokens"],
+        timeout=asked["generate_timeout"],
+    )
     return service, Nvml(asked["gpus"]), server
 
 
@@ -364,19 +393,29 @@ def diff(life: Lifecycle, record: dict) -> dict:
 def result(life: Lifecycle, before_record: dict) -> dict:
     done = life.outcome
     return {
-        "changed": done.changed, "reason": done.reason, "phases": done.phases, "notes": done.notes,
+        "changed": done.changed,
+        "reason": done.reason,
+        "phases": done.phases,
+        "notes": done.notes,
         "invocation": {"before": done.before.invocation, "after": done.after.invocation},
         "pid": {"before": done.before.main_pid, "after": done.after.main_pid},
         "vram_mib": {"before": done.vram_before, "after": done.vram_after},
         "active": (done.after if done.after != UnitState() else done.before).active,
-        "ready": done.ready, "server_info": resolved(done.info, life.want.expect), "cut_off_requests": done.cut_off_requests, "killed": done.killed,
+        "ready": done.ready,
+        "server_info": resolved(done.info, life.want.expect),
+        "cut_off_requests": done.cut_off_requests,
+        "killed": done.killed,
         "diff": diff(life, before_record),
-    }  # fmt: skip
+    }
 
 
 def resolved(info: dict, expect: dict) -> dict:
     """The fields of server_info that say what was loaded; the whole is 465 fields."""
-    return {key: value for key, value in info.items() if key in RESOLVED or key in expect or (key.startswith("speculative_") and value not in (None, False))}
+    return {
+        key: value
+        for key, value in info.items()
+        if key in RESOLVED or key in expect or (key.startswith("speculative_") and value not in (None, False))
+    }
 
 
 def log_tail(life: Lifecycle, secrets: list) -> list:
@@ -389,9 +428,10 @@ def log_tail(life: Lifecycle, secrets: list) -> list:
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec=ARGUMENT_SPEC, supports_check_mode=True,
+        argument_spec=ARGUMENT_SPEC,
+        supports_check_mode=True,
         required_if=[("manager", "supervisor", ("supervisor_config", "supervisor_socket"))],
-    )  # fmt: skip
+    )
     try:
         import requests  # noqa: F401  the server port needs it; say so before anything is stopped
     except ImportError:
@@ -407,17 +447,28 @@ def main() -> None:
         try:
             life.run()
             progress({"over": True, "end": True})
-        except Failure as failure:
+        except RestartError as failure:
             progress({"over": True, "end": True})
             said = failure.as_dict()
             said["evidence"] = json.loads(redact(json.dumps(said["evidence"], default=str), secrets))
-            module.fail_json(msg=redact(f"{failure.message}. {failure.remedy}", secrets), phases=life.outcome.phases,
-                             changed=life.outcome.changed, log_tail=log_tail(life, secrets),
-                             **{key: said[key] for key in ("phase", "cause", "remedy", "evidence")})  # fmt: skip
+            module.fail_json(
+                msg=redact(f"{failure.message}. {failure.remedy}", secrets),
+                phases=life.outcome.phases,
+                changed=life.outcome.changed,
+                log_tail=log_tail(life, secrets),
+                **{key: said[key] for key in ("phase", "cause", "remedy", "evidence")},
+            )
         except ServiceError as error:
-            module.fail_json(msg=redact(str(error), secrets), phase=life.phase, cause="invalid_config", phases=life.outcome.phases,
-                             changed=life.outcome.changed, remedy="the service manager must answer", evidence={},
-                             log_tail=log_tail(life, secrets))  # fmt: skip
+            module.fail_json(
+                msg=redact(str(error), secrets),
+                phase=life.phase,
+                cause="invalid_config",
+                phases=life.outcome.phases,
+                changed=life.outcome.changed,
+                remedy="the service manager must answer",
+                evidence={},
+                log_tail=log_tail(life, secrets),
+            )
         module.exit_json(**result(life, before))
 
 

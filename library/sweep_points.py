@@ -57,7 +57,9 @@ points:
   type: list
   elements: dict
 runs:
-  description: One entry per engine configuration, with the point, the names of other points that make the same engine, the launch, and whether it is done.
+  description:
+    - One entry per engine configuration, with the point, the names of other points that make the same engine, the launch, and whether
+      it is done.
   returned: when O(engine) is given
   type: list
   elements: dict

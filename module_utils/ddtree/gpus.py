@@ -21,7 +21,7 @@ class GpuError(Exception):
         self.remedy = remedy
 
 
-class LibraryMissing(GpuError):
+class LibraryMissingError(GpuError):
     """NVML or its Python binding is not there, which says nothing about the GPUs."""
 
 
@@ -81,7 +81,7 @@ class Nvml:
         """Read each wanted GPU now. Raises GpuError if any of them cannot be read: half a view is no view."""
         try:
             nvml = self._library()
-        except LibraryMissing:
+        except LibraryMissingError:
             if not shutil.which("nvidia-smi"):
                 raise
             return Smi(self.wanted).read()
@@ -93,15 +93,17 @@ class Nvml:
             except nvml.NVMLError as error:
                 lost.append(f"GPU {index}: {error}")
         if lost:
-            raise GpuError(f"{len(lost)} of {len(handles)} GPUs cannot be read: {'; '.join(lost)}",
-                           "reset or reseat the board, or reboot the host; MIG must be off")  # fmt: skip
+            raise GpuError(
+                f"{len(lost)} of {len(handles)} GPUs cannot be read: {'; '.join(lost)}",
+                "reset or reseat the board, or reboot the host; MIG must be off",
+            )
         return gpus
 
     def driver(self) -> str:
         """The driver's version."""
         try:
             return str(self._library().nvmlSystemGetDriverVersion())
-        except LibraryMissing:
+        except LibraryMissingError:
             return _smi("--query-gpu=driver_version").splitlines()[0].strip()
 
     def _library(self) -> Any:
@@ -110,7 +112,7 @@ class Nvml:
             try:
                 nvml.nvmlInit()
             except nvml.NVMLError as error:
-                kind = LibraryMissing if isinstance(error, nvml.NVMLError_LibraryNotFound) else GpuError
+                kind = LibraryMissingError if isinstance(error, nvml.NVMLError_LibraryNotFound) else GpuError
                 raise kind(f"NVML does not start: {error}", _remedy(nvml, error)) from error
             self._nvml = nvml
         return self._nvml
@@ -150,13 +152,16 @@ class Smi:
             if self.wanted and index not in self.wanted and uuid not in self.wanted:
                 continue
             if not (total.isdigit() and used.isdigit()):
-                raise GpuError(f"GPU {index}: nvidia-smi gives {used!r} for the memory in use",
-                               "MIG must be off, and the board must report its memory")  # fmt: skip
+                raise GpuError(
+                    f"GPU {index}: nvidia-smi gives {used!r} for the memory in use", "MIG must be off, and the board must report its memory"
+                )
             holders = tuple(process(int(pid), mib=int(mib) if mib.isdigit() else None) for board, pid, mib in apps if board == uuid)
             gpus.append(Gpu(int(index), uuid, name, int(total), int(used), holders))
         missing = set(self.wanted) - {str(gpu.index) for gpu in gpus} - {gpu.uuid for gpu in gpus}
         if missing or not gpus:
-            raise GpuError(f"GPUs {sorted(missing) or 'of any kind'} are not listed by nvidia-smi", "reset or reseat the board, or reboot the host")
+            raise GpuError(
+                f"GPUs {sorted(missing) or 'of any kind'} are not listed by nvidia-smi", "reset or reseat the board, or reboot the host"
+            )
         return gpus
 
 
@@ -166,7 +171,9 @@ def _rows(text: str) -> list[list[str]]:
 
 def _smi(query: str) -> str:
     try:
-        done = subprocess.run(["nvidia-smi", query, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            ["nvidia-smi", query, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GpuError(f"nvidia-smi cannot be run: {error}", "install the NVIDIA driver") from error
     if done.returncode:
@@ -177,9 +184,13 @@ def _smi(query: str) -> str:
 def _read(nvml: Any, index: int, handle: Any) -> Gpu:
     memory = _memory(nvml, handle)
     return Gpu(
-        index=index, uuid=str(nvml.nvmlDeviceGetUUID(handle)), name=str(nvml.nvmlDeviceGetName(handle)),
-        total_mib=memory.total // MIB, used_mib=memory.used // MIB, holders=_holders(nvml, handle),
-    )  # fmt: skip
+        index=index,
+        uuid=str(nvml.nvmlDeviceGetUUID(handle)),
+        name=str(nvml.nvmlDeviceGetName(handle)),
+        total_mib=memory.total // MIB,
+        used_mib=memory.used // MIB,
+        holders=_holders(nvml, handle),
+    )
 
 
 def _memory(nvml: Any, handle: Any) -> Any:
@@ -193,8 +204,9 @@ def _memory(nvml: Any, handle: Any) -> Any:
 def _holders(nvml: Any, handle: Any) -> tuple[Holder, ...]:
     seen: dict[int, Holder] = {}
     for ask, graphics in (
-        (nvml.nvmlDeviceGetGraphicsRunningProcesses, True), (nvml.nvmlDeviceGetComputeRunningProcesses, False),
-    ):  # fmt: skip
+        (nvml.nvmlDeviceGetGraphicsRunningProcesses, True),
+        (nvml.nvmlDeviceGetComputeRunningProcesses, False),
+    ):
         try:
             listed = ask(handle)
         except nvml.NVMLError:
@@ -219,5 +231,7 @@ def _import_pynvml() -> Any:
     try:
         import pynvml
     except ImportError as error:
-        raise LibraryMissing("Python package nvidia-ml-py is missing", "run the role gpu_host: it installs the toolkit's venv") from error
+        raise LibraryMissingError(
+            "Python package nvidia-ml-py is missing", "run the role gpu_host: it installs the toolkit's venv"
+        ) from error
     return pynvml

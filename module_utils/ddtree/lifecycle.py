@@ -1,7 +1,6 @@
 """The story of a restart: inspect, drain, stop, release, start, load, generate, verify.
 
-Nothing here touches a machine. The machine is four ports (service, gpus, server, clock), so that a test can drive any
-interleaving, and the order of the phases can be read from top to bottom in `Lifecycle`.
+Nothing here touches a machine: the machine is the four ports of ports.py, so that a test can drive any interleaving.
 
 Ready means one thing only: the invocation that was started owns the port and gave a real generation that carries the
 configuration asked for. A model list, a health path or a log line is never proof.
@@ -11,17 +10,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from .gpus import Gpu, GpuError, Holder
 from .logs import fatal
-
-PHASES = ("inspect", "drain", "stop", "release", "start", "load", "generate", "verify")
-CAUSES = (
-    "bad_flags", "invalid_config", "port_in_use", "foreign_vram", "stop_timeout", "vram_not_released", "crashed", "crash_loop",
-    "out_of_memory", "load_timeout", "generation_failed", "config_mismatch", "old_instance", "no_gpu", "busy", "host_lost",
-)  # fmt: skip
+from .ports import Clock, Generation, Gpus, Outcome, Request, RestartError, Server, Service, UnitState, Want
 
 GATE_POLL = 0.1  # seconds between looks while stopping or releasing: two quiet looks end the gate
 LOAD_POLL = 0.2  # seconds between looks while loading
@@ -30,140 +23,20 @@ LOG_SETTLE = 0.3  # seconds for the rest of a traceback
 CAPACITY_DROP = 0.02  # a smaller KV pool than at the last good start means somebody else's VRAM was in the way
 
 
-class Failure(Exception):
-    """A phase that cannot succeed any more.
-
-    `cause` is one word of CAUSES, `message` says what was seen, `remedy` what to do, `evidence` holds pids, MiB and logs.
-    """
-
-    def __init__(self, phase: str, cause: str, message: str, remedy: str, **evidence: Any) -> None:
-        assert phase in PHASES and cause in CAUSES, (phase, cause)
-        super().__init__(message)
-        self.phase, self.cause, self.message, self.remedy, self.evidence = phase, cause, message, remedy, evidence
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "phase": self.phase, "cause": self.cause, "message": self.message, "remedy": self.remedy, "evidence": self.evidence,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class UnitState:
-    """What the service manager says of the unit at one moment."""
-
-    exists: bool = True
-    masked: bool = False
-    active: str = "inactive"  # active, activating, deactivating, inactive, failed
-    sub: str = "dead"
-    result: str = "success"  # success, exit-code, signal, timeout, core-dump, oom-kill, start-limit-hit
-    invocation: str = ""  # names one start of the unit; empty when it never ran
-    main_pid: int = 0
-    restarts: int = 0  # automatic restarts by the manager
-    exit_status: str = ""  # how the main process ended, in the manager's words
-
-    @property
-    def stopped(self) -> bool:
-        return self.active in ("inactive", "failed")
-
-
-@dataclass(frozen=True)
-class Generation:
-    """One answer to the proving request; `error` is set when none came."""
-
-    tokens: int = 0
-    weight_version: str | None = None
-    verify_steps: int | None = None
-    status: int = 0
-    seconds: float = 0.0
-    error: str = ""
-    retry: bool = False  # the failure may pass (connection refused or reset, 5xx while starting)
-
-
-class Service(Protocol):
-    """The unit, through its manager."""
-
-    name: str
-
-    def state(self) -> UnitState: ...
-    def stop(self) -> None: ...
-    def start(self) -> None: ...
-    def pids(self) -> set[int]: ...
-    def kill_remaining(self) -> None: ...
-    def definition(self) -> str: ...
-    def log(self, state: UnitState) -> list[str]:
-        """All lines of that invocation so far, oldest first."""
-        ...
-
-
-
-class Gpus(Protocol):
-    """The GPUs that the unit uses, and nothing else."""
-
-    def read(self) -> list[Gpu]: ...
-
-
-class Request(Protocol):
-    """A generation in flight."""
-
-    def result(self) -> Generation | None: ...
-
-
-class Server(Protocol):
-    """The engine's port and its answers."""
-
-    def listener(self) -> Holder | None: ...
-    def ask(self) -> Request: ...
-    def info(self) -> Mapping[str, Any]: ...
-    def running_requests(self) -> int | None: ...
-
-
-class Clock(Protocol):
-    def now(self) -> float: ...
-    def sleep(self, seconds: float) -> None: ...
-
-
-@dataclass(frozen=True)
-class Want:
-    """What is asked of the unit."""
-
-    state: str = "started"  # started, restarted, stopped, probed
-    config_id: str = ""
-    expect: Mapping[str, Any] = field(default_factory=dict)  # server_info fields that prove the configuration
-    min_tokens: int = 32
-    drain_timeout: float = 30.0
-    stop_timeout: float = 240.0
-    release_timeout: float = 120.0
-    ready_timeout: float = 900.0
-    generate_timeout: float = 120.0
-    idle_mib: int = 1024  # a GPU below this, or below what others held before, counts as free
-    check: bool = False  # predict only
-
-
-@dataclass
-class Outcome:
-    """What happened, in facts."""
-
-    changed: bool = False
-    reason: str = ""
-    phases: list[dict[str, Any]] = field(default_factory=list)
-    before: UnitState = field(default_factory=UnitState)
-    after: UnitState = field(default_factory=UnitState)
-    vram_before: list[int] = field(default_factory=list)
-    vram_after: list[int] = field(default_factory=list)
-    ready: dict[str, Any] = field(default_factory=dict)
-    info: dict[str, Any] = field(default_factory=dict)
-    cut_off_requests: int = 0
-    killed: bool = False
-    notes: list[str] = field(default_factory=list)
-
-
 class Lifecycle:
     """One run over one unit. `record` is what earlier runs left (a plain dict); `save` keeps it; `tell` shows progress."""
 
     def __init__(
-        self, service: Service, gpus: Gpus, server: Server, clock: Clock, want: Want, record: dict[str, Any],
-        save: Callable[[dict[str, Any]], None] = lambda record: None, tell: Callable[[dict[str, Any]], None] = lambda event: None,
-    ) -> None:  # fmt: skip
+        self,
+        service: Service,
+        gpus: Gpus,
+        server: Server,
+        clock: Clock,
+        want: Want,
+        record: dict[str, Any],
+        save: Callable[[dict[str, Any]], None] = lambda record: None,
+        tell: Callable[[dict[str, Any]], None] = lambda event: None,
+    ) -> None:
         self.service, self.gpus, self.server, self.clock = service, gpus, server, clock
         self.want, self.record, self.save, self.tell = want, record, save, tell
         self.outcome = Outcome()
@@ -177,10 +50,10 @@ class Lifecycle:
     # -- the story ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
-        """Bring the unit to the wanted state, or raise Failure."""
+        """Bring the unit to the wanted state, or raise RestartError."""
         try:
             return self._run()
-        except Failure as failure:
+        except RestartError as failure:
             started = self.record.get("started")
             if started and self.outcome.changed:
                 started["proof"] = "failed"
@@ -234,11 +107,17 @@ class Lifecycle:
         """Look before anything changes; return why the unit must be taken down ('' = nothing to do)."""
         state = self.outcome.before = self.service.state()
         if not state.exists:
-            raise self._failure("invalid_config", f"unit {self.service.name} does not exist on this host",
-                                "run the role ddtree_server first: it writes the unit")  # fmt: skip
+            raise self._failure(
+                "invalid_config",
+                f"unit {self.service.name} does not exist on this host",
+                "run the role ddtree_server first: it writes the unit",
+            )
         if state.masked and self.want.state in ("started", "restarted"):
-            raise self._failure("invalid_config", f"unit {self.service.name} is masked, so nothing can start it",
-                                f"systemctl unmask {self.service.name}, once whoever masked it agrees")  # fmt: skip
+            raise self._failure(
+                "invalid_config",
+                f"unit {self.service.name} is masked, so nothing can start it",
+                f"systemctl unmask {self.service.name}, once whoever masked it agrees",
+            )
         self.own_pids = self.service.pids()
         if self.want.state == "stopped":
             return "" if state.stopped and not self.own_pids else "stop was asked for"
@@ -307,10 +186,14 @@ class Lifecycle:
                 self.service.kill_remaining()  # its own children only: the manager has given the unit up
             self._note(f"{len(pids)} processes left")
             if self.clock.now() - began > self.want.stop_timeout:
-                raise self._failure("stop_timeout", f"{self.service.name} still has processes {sorted(pids)} after "
-                                    f"{self.want.stop_timeout:.0f} s; the unit is {state.active}",
-                                    "look at these processes (state D or R means a driver call: reboot the host)",
-                                    pids=sorted(pids), result=state.result)  # fmt: skip
+                raise self._failure(
+                    "stop_timeout",
+                    f"{self.service.name} still has processes {sorted(pids)} after "
+                    f"{self.want.stop_timeout:.0f} s; the unit is {state.active}",
+                    "look at these processes (state D or R means a driver call: reboot the host)",
+                    pids=sorted(pids),
+                    result=state.result,
+                )
             self.clock.sleep(GATE_POLL)
         self.outcome.killed = state.result in ("timeout", "signal", "watchdog") and not self.outcome.before.stopped
         self.detail = f"ended by SIGKILL ({state.result})" if self.outcome.killed else "exited by itself"
@@ -339,8 +222,11 @@ class Lifecycle:
         self.service.start()
         state = self._until_new_invocation(old)
         self.record["started"] = {
-            "invocation": state.invocation, "definition": definition, "config_id": self.want.config_id, "proof": "pending",
-        }  # fmt: skip
+            "invocation": state.invocation,
+            "definition": definition,
+            "config_id": self.want.config_id,
+            "proof": "pending",
+        }
         self.save(self.record)
         self.outcome.after = state
         self.detail = f"invocation {state.invocation}, pid {state.main_pid}"
@@ -352,11 +238,17 @@ class Lifecycle:
             if state.invocation and state.invocation != old and (state.main_pid or state.stopped):
                 return state
             if state.active == "failed" and state.result == "start-limit-hit":
-                raise self._failure("crash_loop", "the manager refuses to start the unit: start limit hit",
-                                    "read the log of the earlier starts; systemctl reset-failed clears the limit")  # fmt: skip
+                raise self._failure(
+                    "crash_loop",
+                    "the manager refuses to start the unit: start limit hit",
+                    "read the log of the earlier starts; systemctl reset-failed clears the limit",
+                )
             if self.clock.now() > deadline:
-                raise self._failure("crashed", f"{self.service.name} did not come up: {state.active}/{state.sub} ({state.result})",
-                                    f"systemctl status {self.service.name} tells why no process was started")  # fmt: skip
+                raise self._failure(
+                    "crashed",
+                    f"{self.service.name} did not come up: {state.active}/{state.sub} ({state.result})",
+                    f"systemctl status {self.service.name} tells why no process was started",
+                )
             self.clock.sleep(GATE_POLL)
 
     def _load(self) -> None:
@@ -373,8 +265,11 @@ class Lifecycle:
                 self._require_own(listener)
                 break
             if self.clock.now() > deadline:
-                raise self._failure("load_timeout", f"the port is still refused after {self.clock.now() - began:.0f} s",
-                                    "raise ready_timeout if the log still advances; else the load hangs (NCCL, disk)")  # fmt: skip
+                raise self._failure(
+                    "load_timeout",
+                    f"the port is still refused after {self.clock.now() - began:.0f} s",
+                    "raise ready_timeout if the log still advances; else the load hangs (NCCL, disk)",
+                )
             self.clock.sleep(LOAD_POLL)
         self.outcome.ready["load_seconds"] = round(self.clock.now() - began, 2)
         self.detail = f"port open after {self.clock.now() - began:.1f} s"
@@ -388,20 +283,34 @@ class Lifecycle:
             self._still_this_invocation()
             answer = self._await(self.server.ask(), max(deadline - self.clock.now(), 0.0))
             if answer is None:
-                raise self._failure("generation_failed", "the engine accepted a request and gave no answer in "
-                                    f"{self.want.generate_timeout:.0f} s", "the scheduler hangs: read its log, then restart")  # fmt: skip
+                raise self._failure(
+                    "generation_failed",
+                    f"the engine accepted a request and gave no answer in {self.want.generate_timeout:.0f} s",
+                    "the scheduler hangs: read its log, then restart",
+                )
             if not answer.error:
                 break
             if not answer.retry or self.clock.now() > deadline:
-                raise self._failure("generation_failed", f"the proving request failed: {answer.error}",
-                                    "a 401 or 403 means a missing or wrong API key; else read the log tail", status=answer.status)  # fmt: skip
+                raise self._failure(
+                    "generation_failed",
+                    f"the proving request failed: {answer.error}",
+                    "a 401 or 403 means a missing or wrong API key; else read the log tail",
+                    status=answer.status,
+                )
             self.clock.sleep(LOAD_POLL)
         if answer.tokens < self.want.min_tokens:
-            raise self._failure("generation_failed", f"the answer has {answer.tokens} tokens, {self.want.min_tokens} were asked",
-                                "the engine ends generations early: check the model and its chat template")  # fmt: skip
+            raise self._failure(
+                "generation_failed",
+                f"the answer has {answer.tokens} tokens, {self.want.min_tokens} were asked",
+                "the engine ends generations early: check the model and its chat template",
+            )
         self.answer = answer
-        self.outcome.ready.update(seconds=round(answer.seconds, 3), http_status=answer.status,
-                                  completion_tokens=answer.tokens, weight_version=answer.weight_version)  # fmt: skip
+        self.outcome.ready.update(
+            seconds=round(answer.seconds, 3),
+            http_status=answer.status,
+            completion_tokens=answer.tokens,
+            weight_version=answer.weight_version,
+        )
         self.detail = f"{answer.tokens} tokens in {answer.seconds:.2f} s"
 
     def _verify(self) -> None:
@@ -426,9 +335,11 @@ class Lifecycle:
         gpus = self._read_gpus()
         self.outcome.vram_after = [gpu.used_mib for gpu in gpus]
         self.record["started"] = {
-            "invocation": self.outcome.after.invocation, "definition": self.service.definition(),
-            "config_id": self.want.config_id, "proof": "ready",
-        }  # fmt: skip
+            "invocation": self.outcome.after.invocation,
+            "definition": self.service.definition(),
+            "config_id": self.want.config_id,
+            "proof": "ready",
+        }
         self.save(self.record)
         self.detail = f"configuration {self.want.config_id or 'as asked'} answered from pid {listener.pid}"
 
@@ -442,9 +353,12 @@ class Lifecycle:
             wrong["spec_verify_ct"] = {"asked": "at least 1", "loaded": self.answer.verify_steps}
         if wrong:
             said = ", ".join(f"{key} is {both['loaded']!r} instead of {both['asked']!r}" for key, both in wrong.items())
-            raise self._failure("config_mismatch", f"the engine that answered does not run what was asked: {said}",
-                                "check drop-ins, wrappers and the dialect: something between the unit and the engine changed it",
-                                mismatch=wrong)  # fmt: skip
+            raise self._failure(
+                "config_mismatch",
+                f"the engine that answered does not run what was asked: {said}",
+                "check drop-ins, wrappers and the dialect: something between the unit and the engine changed it",
+                mismatch=wrong,
+            )
 
     def _still_this_invocation(self) -> None:
         """Fail as soon as it is certain that this invocation will not become ready."""
@@ -458,8 +372,12 @@ class Lifecycle:
                 raise self._dead(*found, state)
         if gone:
             looping = state.sub == "auto-restart" or state.invocation != mine.invocation
-            raise self._dead("crash_loop" if looping else "crashed", f"the unit is {state.active}/{state.sub}, result "
-                             f"{state.result}, exit {state.exit_status or 'unknown'}", "read the log tail of this invocation", state)  # fmt: skip
+            raise self._dead(
+                "crash_loop" if looping else "crashed",
+                f"the unit is {state.active}/{state.sub}, result {state.result}, exit {state.exit_status or 'unknown'}",
+                "read the log tail of this invocation",
+                state,
+            )
 
     def _fatal_line(self, mine: UnitState) -> tuple[str, str, str] | None:
         """(cause, line, hint) of the first line that says this start is lost; what follows it may say why."""
@@ -473,9 +391,9 @@ class Lifecycle:
         self.log_seen = seen
         found = [(cause, line.strip(), hint) for line in fresh for cause, hint in [fatal(line) or ("", "")] if cause]
         specific = [one for one in found if one[0] != "crashed"]
-        return (specific or found or [None])[0]
+        return next(iter(specific or found), None)
 
-    def _dead(self, cause: str, seen: str, hint: str, state: UnitState) -> Failure:
+    def _dead(self, cause: str, seen: str, hint: str, state: UnitState) -> RestartError:
         if state.sub == "auto-restart" or state.invocation != self.outcome.after.invocation:
             self.service.stop()  # ours, and it would try again all night
         baseline = self.record.get("baseline_mib") or []
@@ -484,21 +402,30 @@ class Lifecycle:
             hint = f"{hint}; VRAM in use at the moment of start: {baseline} MiB" + (
                 "" if idle else ". Free that first: a lower mem-fraction would only hide it"
             )
-        return self._failure(cause, f"{self.service.name}: {seen}", hint, result=state.result, exit_status=state.exit_status,
-                             vram_at_start_mib=baseline)  # fmt: skip
+        return self._failure(
+            cause, f"{self.service.name}: {seen}", hint, result=state.result, exit_status=state.exit_status, vram_at_start_mib=baseline
+        )
 
     def _require_own(self, listener: Holder) -> None:
         if listener.pid in self.service.pids():
             return
         cause = "old_instance" if listener.pid in self.own_pids else "port_in_use"
-        raise self._failure(cause, f"the port belongs to {listener}, not to the invocation that was started",
-                            "end that process or give the unit another port", listener=str(listener))  # fmt: skip
+        raise self._failure(
+            cause,
+            f"the port belongs to {listener}, not to the invocation that was started",
+            "end that process or give the unit another port",
+            listener=str(listener),
+        )
 
     def _refuse_foreign_listener(self) -> None:
         listener = self.server.listener()
         if listener and listener.pid not in self.own_pids:
-            raise self._failure("port_in_use", f"the port belongs to {listener}, which is not {self.service.name}'s process",
-                                "end that process or give the unit another port; nothing was stopped", listener=str(listener))  # fmt: skip
+            raise self._failure(
+                "port_in_use",
+                f"the port belongs to {listener}, which is not {self.service.name}'s process",
+                "end that process or give the unit another port; nothing was stopped",
+                listener=str(listener),
+            )
 
     def _look_at_gpus(self) -> None:
         """Tell the unit's own memory from others', and refuse another tenant before anything is stopped."""
@@ -521,25 +448,32 @@ class Lifecycle:
         ]
         if strangers:
             said = "; ".join(f"GPU {gpu.index}: {holder} holds {holder.mib} MiB" for gpu, holder in strangers)
-            raise self._failure("foreign_vram", f"another process holds this unit's GPUs: {said}",
-                                "end it, or give the unit other GPUs; nothing foreign was touched",
-                                holders=[{"gpu": gpu.index, "pid": h.pid, "name": h.name, "mib": h.mib} for gpu, h in strangers])  # fmt: skip
+            raise self._failure(
+                "foreign_vram",
+                f"another process holds this unit's GPUs: {said}",
+                "end it, or give the unit other GPUs; nothing foreign was touched",
+                holders=[{"gpu": gpu.index, "pid": h.pid, "name": h.name, "mib": h.mib} for gpu, h in strangers],
+            )
 
     def _free(self, gpu: Gpu) -> bool:
         newcomers = {holder.pid for holder in gpu.holders if not holder.graphics} - self.foreign.get(gpu.index, set())
         limit = max(self.want.idle_mib, min(self.foreign_mib.get(gpu.index, 0), 2 * self.want.idle_mib) + self.want.idle_mib // 4)
         return gpu.used_mib <= limit and not newcomers
 
-    def _not_released(self, gpus: Sequence[Gpu], held: Mapping[int, int], listener: Holder | None) -> Failure:
+    def _not_released(self, gpus: Sequence[Gpu], held: Mapping[int, int], listener: Holder | None) -> RestartError:
         if listener:
             cause = "old_instance" if listener.pid in self.own_pids else "port_in_use"
             return self._failure(cause, f"the port is still held by {listener}", "end that process", listener=str(listener))
         names = sorted({f"{holder}" for gpu in gpus if gpu.index in held for holder in gpu.holders})
         who = ", ".join(names) if names else "no process that can be seen from here (another pid namespace or user, or a driver leak)"
         said = ", ".join(f"GPU {index}: {mib} MiB" for index, mib in held.items())
-        return self._failure("vram_not_released", f"VRAM is still held {self.want.release_timeout:.0f} s after the stop: {said}; by {who}",
-                             "nothing was started; find the holder (fuser -v /dev/nvidia*), or reset or reboot if there is none",
-                             held_mib=dict(held), holders=names)  # fmt: skip
+        return self._failure(
+            "vram_not_released",
+            f"VRAM is still held {self.want.release_timeout:.0f} s after the stop: {said}; by {who}",
+            "nothing was started; find the holder (fuser -v /dev/nvidia*), or reset or reboot if there is none",
+            held_mib=dict(held),
+            holders=names,
+        )
 
     def _read_gpus(self) -> list[Gpu]:
         try:
@@ -564,8 +498,8 @@ class Lifecycle:
     def _history(self) -> dict[str, Any]:
         return self.record.setdefault("history", {}).setdefault(self.want.config_id, {})
 
-    def _failure(self, cause: str, message: str, remedy: str, **evidence: Any) -> Failure:
-        return Failure(self.phase, cause, message, remedy, **evidence)
+    def _failure(self, cause: str, message: str, remedy: str, **evidence: Any) -> RestartError:
+        return RestartError(self.phase, cause, message, remedy, **evidence)
 
     @contextlib.contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -574,7 +508,7 @@ class Lifecycle:
         self._note("", begin=True)
         try:
             yield
-        except Failure as failure:
+        except RestartError as failure:
             self.detail = failure.message
             raise
         finally:

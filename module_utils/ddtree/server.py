@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .gpus import Holder, process
-from .lifecycle import Generation
+from .ports import Generation
 
 PROMPT = "Count from one to one hundred in words, separated by commas."
 _LISTEN = "0A"
@@ -65,12 +65,18 @@ class Sglang:
         seconds = time.monotonic() - began
         if answer.status_code != 200:
             said = " ".join(answer.text.split())[:200]
-            return Generation(status=answer.status_code, seconds=seconds, retry=answer.status_code >= 500,
-                              error=f"HTTP {answer.status_code} {said}")  # fmt: skip
+            return Generation(
+                status=answer.status_code, seconds=seconds, retry=answer.status_code >= 500, error=f"HTTP {answer.status_code} {said}"
+            )
         try:
             meta = answer.json()["meta_info"]
-            return Generation(tokens=int(meta["completion_tokens"]), weight_version=meta.get("weight_version"),
-                              verify_steps=meta.get("spec_verify_ct"), status=200, seconds=seconds)  # fmt: skip
+            return Generation(
+                tokens=int(meta["completion_tokens"]),
+                weight_version=meta.get("weight_version"),
+                verify_steps=meta.get("spec_verify_ct"),
+                status=200,
+                seconds=seconds,
+            )
         except (ValueError, KeyError, TypeError):
             return Generation(status=200, seconds=seconds, error="the answer is no SGLang generation (another server on this port?)")
 

@@ -13,13 +13,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .lifecycle import UnitState
+from .ports import UnitState
 
 _SHOWN = (
-    "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "MainPID", "NRestarts", "ExecMainCode", "ExecMainStatus",
-    "ControlGroup", "FragmentPath", "DropInPaths", "EnvironmentFiles",
-)  # fmt: skip
-_SECRET_NAME = re.compile(r"\w*(KEY|TOKEN|SECRET|PASSWORD)\w*=", re.IGNORECASE)
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "Result",
+    "InvocationID",
+    "MainPID",
+    "NRestarts",
+    "ExecMainCode",
+    "ExecMainStatus",
+    "ControlGroup",
+    "FragmentPath",
+    "DropInPaths",
+    "EnvironmentFiles",
+)
+_SECRET_LINE = re.compile(r"^(\w*(?:KEY|TOKEN|SECRET|PASSWORD)\w*)=(.*)", re.IGNORECASE)
 
 
 class ServiceError(Exception):
@@ -41,10 +52,14 @@ class Systemd:
         return UnitState(
             exists=shown.get("LoadState") not in ("not-found", "bad-setting", "error"),
             masked=shown.get("LoadState") == "masked",
-            active=shown.get("ActiveState", "inactive"), sub=shown.get("SubState", "dead"), result=shown.get("Result", "success"),
-            invocation=shown.get("InvocationID", ""), main_pid=int(shown.get("MainPID") or 0),
-            restarts=int(shown.get("NRestarts") or 0), exit_status=died.get(code, ""),
-        )  # fmt: skip
+            active=shown.get("ActiveState", "inactive"),
+            sub=shown.get("SubState", "dead"),
+            result=shown.get("Result", "success"),
+            invocation=shown.get("InvocationID", ""),
+            main_pid=int(shown.get("MainPID") or 0),
+            restarts=int(shown.get("NRestarts") or 0),
+            exit_status=died.get(code, ""),
+        )
 
     def stop(self) -> None:
         _command(["systemctl", "stop", "--no-block", self.name])
@@ -95,8 +110,20 @@ class _Journal:
         if not invocation:
             return []
         since = [f"--after-cursor={self._cursor}"] if self._cursor else []
-        text = _command(["journalctl", "--quiet", "--no-pager", "--output=cat", "--all", "--show-cursor", *since,
-                         f"_SYSTEMD_INVOCATION_ID={invocation}", "+", f"INVOCATION_ID={invocation}"])  # fmt: skip
+        text = _command(
+            [
+                "journalctl",
+                "--quiet",
+                "--no-pager",
+                "--output=cat",
+                "--all",
+                "--show-cursor",
+                *since,
+                f"_SYSTEMD_INVOCATION_ID={invocation}",
+                "+",
+                f"INVOCATION_ID={invocation}",
+            ]
+        )
         for line in text.splitlines():
             if line.startswith("-- cursor: "):
                 self._cursor = line[len("-- cursor: ") :]
@@ -120,16 +147,23 @@ class Supervisor:
             return UnitState(exists=os.path.exists(self._program_file()))
         name = found["statename"]
         active = {
-            "RUNNING": "active", "STARTING": "activating", "BACKOFF": "activating", "STOPPING": "deactivating", "FATAL": "failed",
-            "EXITED": "failed", "STOPPED": "inactive",
-        }.get(name, "inactive")  # fmt: skip
+            "RUNNING": "active",
+            "STARTING": "activating",
+            "BACKOFF": "activating",
+            "STOPPING": "deactivating",
+            "FATAL": "failed",
+            "EXITED": "failed",
+            "STOPPED": "inactive",
+        }.get(name, "inactive")
         clean = name in ("STOPPED", "RUNNING", "STARTING", "STOPPING")
         return UnitState(
-            active=active, sub="auto-restart" if name == "BACKOFF" else name.lower(),
+            active=active,
+            sub="auto-restart" if name == "BACKOFF" else name.lower(),
             result="timeout" if self._was_killed(found) else "success" if clean else "exit-code",
-            invocation=self._invocation(found), main_pid=int(found["pid"]),
+            invocation=self._invocation(found),
+            main_pid=int(found["pid"]),
             exit_status=f"status {found['exitstatus']}" if name in ("EXITED", "FATAL", "BACKOFF") else "",
-        )  # fmt: skip
+        )
 
     def _invocation(self, found: Any) -> str:
         """Start time and pid; supervisord forgets the pid of an ended instance, so the last one seen is kept."""
@@ -223,7 +257,9 @@ class Supervisor:
         try:
             yield server
         except OSError as error:
-            raise ServiceError(f"supervisord does not answer on {self._socket}: {error}; run the role ddtree_server, it starts it") from error
+            raise ServiceError(
+                f"supervisord does not answer on {self._socket}: {error}; run the role ddtree_server, it starts it"
+            ) from error
 
 
 def _definition(paths: Sequence[str], secrets: Sequence[str]) -> str:
@@ -235,15 +271,10 @@ def _definition(paths: Sequence[str], secrets: Sequence[str]) -> str:
         except OSError as error:
             lines.append(f"# {path}: {error.strerror}")
             continue
-        for line in text.splitlines():
-            if not line.strip() or line.lstrip().startswith(("#", ";")):
-                continue
-            for secret in secrets:
-                line = line.replace(secret, _digest(secret))
-            if _SECRET_NAME.match(line):
-                name, _, value = line.partition("=")
-                line = f"{name}={_digest(value)}"
-            lines.append(line.rstrip())
+        for secret in secrets:
+            text = text.replace(secret, _digest(secret))
+        meant = [line.rstrip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", ";"))]
+        lines += [_SECRET_LINE.sub(lambda found: f"{found[1]}={_digest(found[2])}", line) for line in meant]
     return "\n".join(lines)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ddtree.gpus import Gpu, GpuError, Holder
-from ddtree.lifecycle import Generation, Lifecycle, UnitState, Want
+from ddtree.lifecycle import Lifecycle
+from ddtree.ports import Generation, UnitState, Want
 
 LOADED_MIB = 90_000
 NEVER = float("inf")
@@ -110,13 +111,22 @@ class World:
         restarts = sum(1 for other in self.instances if other.started > one.started - 1e9) - 1
         if self.time < one.died:
             asked = self.time >= one.stop_asked
-            return UnitState(active="deactivating" if asked else "active", sub="running", invocation=f"inv{one.number}",
-                             main_pid=one.pid, restarts=restarts if one.plan.restart_always else 0)  # fmt: skip
+            return UnitState(
+                active="deactivating" if asked else "active",
+                sub="running",
+                invocation=f"inv{one.number}",
+                main_pid=one.pid,
+                restarts=restarts if one.plan.restart_always else 0,
+            )
         if crashed and one.plan.restart_always and one.stop_asked == NEVER:
             return UnitState(active="activating", sub="auto-restart", result="exit-code", invocation=f"inv{one.number}")
         result = "timeout" if one.plan.ignores_sigterm else "success"
-        return UnitState(active="failed" if crashed else "inactive", result="exit-code" if crashed else result,
-                         invocation=f"inv{one.number}", exit_status="status 1" if crashed else "")  # fmt: skip
+        return UnitState(
+            active="failed" if crashed else "inactive",
+            result="exit-code" if crashed else result,
+            invocation=f"inv{one.number}",
+            exit_status="status 1" if crashed else "",
+        )
 
     def stop(self) -> None:
         self.calls.append("stop")
@@ -161,8 +171,11 @@ class World:
             raise GpuError("GPU 5: GPU is lost", "reset or reseat the board, or reboot the host")
         gpus = []
         for index in range(8):
-            holders = [Holder(one.pid + 1, "sglang::scheduler", "root", LOADED_MIB) for one in self.instances
-                       if one.started <= self.time and one.pid + 1 in self.pids()]  # fmt: skip
+            holders = [
+                Holder(one.pid + 1, "sglang::scheduler", "root", LOADED_MIB)
+                for one in self.instances
+                if one.started <= self.time and one.pid + 1 in self.pids()
+            ]
             if index in self.foreign_mib:
                 holders.append(Holder(77, "python train.py", "eve", self.foreign_mib[index]))
             gpus.append(Gpu(index, f"GPU-{index}", "fake", 97_887, self.used(index), tuple(holders)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from ddtree.gpus import GpuError, Smi, process
 
 ROWS = "0, GPU-a, NVIDIA H200, 143771, 0\n1, GPU-b, NVIDIA H200, 143771, {used}\n"

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from ddtree.lifecycle import CAUSES, PHASES, Failure
 from fakes import LOADED_MIB, NEVER, Plan, World, lifecycle
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from ddtree.ports import CAUSES, PHASES, RestartError
 
 
 def names(life) -> list[str]:
     return [phase["name"] for phase in life.outcome.phases]
 
 
-def failed(world: World, **want) -> Failure:
-    with pytest.raises(Failure) as caught:
+def failed(world: World, **want) -> RestartError:
+    with pytest.raises(RestartError) as caught:
         lifecycle(world, **want).run()
     return caught.value
 
@@ -122,7 +125,7 @@ def test_a_load_that_never_ends_is_given_up() -> None:
 
 
 def test_started_leaves_alone_what_runs_as_asked() -> None:
-    world, record = World(), {}
+    world, record = World(), dict[str, Any]()
     lifecycle(world, record, state="restarted").run()
     calls = list(world.calls)
     outcome = lifecycle(world, record, state="started").run()
@@ -130,7 +133,7 @@ def test_started_leaves_alone_what_runs_as_asked() -> None:
 
 
 def test_started_restarts_when_the_definition_changed() -> None:
-    world, record = World(), {}
+    world, record = World(), dict[str, Any]()
     lifecycle(world, record).run()
     world.definition_text = "unit with another flag"
     outcome = lifecycle(world, record, state="started").run()
@@ -138,7 +141,7 @@ def test_started_restarts_when_the_definition_changed() -> None:
 
 
 def test_a_run_cut_off_after_the_start_is_picked_up_without_another_start() -> None:
-    world, record = World(), {}
+    world, record = World(), dict[str, Any]()
     life = lifecycle(world, record)
     life._load = lambda: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
@@ -149,8 +152,8 @@ def test_a_run_cut_off_after_the_start_is_picked_up_without_another_start() -> N
 
 
 def test_a_failed_start_is_not_picked_up_but_started_anew() -> None:
-    world, record = World(new=Plan(hang=True)), {}
-    with pytest.raises(Failure):
+    world, record = World(new=Plan(hang=True)), dict[str, Any]()
+    with pytest.raises(RestartError):
         lifecycle(world, record, generate_timeout=5).run()
     world.new = Plan()
     lifecycle(world, record, state="started", generate_timeout=5).run()
@@ -177,11 +180,20 @@ def test_probed_never_touches_anything() -> None:
 
 delays = st.floats(0, 60)
 plans = st.builds(
-    Plan, drain=delays, vram_lag=st.one_of(delays, st.just(NEVER)), port_lag=st.floats(0, 10), load=st.one_of(delays, st.just(NEVER)),
-    generate_after=delays, crash_after=st.one_of(delays, st.just(NEVER)), fatal_after=st.one_of(delays, st.just(NEVER)),
-    restart_always=st.booleans(), hang=st.booleans(), loads_config=st.sampled_from([None, "other"]),
-    child_survives=st.sampled_from([0.0, 3.0, 500.0]), ignores_sigterm=st.booleans(),
-)  # fmt: skip
+    Plan,
+    drain=delays,
+    vram_lag=st.one_of(delays, st.just(NEVER)),
+    port_lag=st.floats(0, 10),
+    load=st.one_of(delays, st.just(NEVER)),
+    generate_after=delays,
+    crash_after=st.one_of(delays, st.just(NEVER)),
+    fatal_after=st.one_of(delays, st.just(NEVER)),
+    restart_always=st.booleans(),
+    hang=st.booleans(),
+    loads_config=st.sampled_from([None, "other"]),
+    child_survives=st.sampled_from([0.0, 3.0, 500.0]),
+    ignores_sigterm=st.booleans(),
+)
 
 
 @settings(max_examples=400, deadline=None)
@@ -192,7 +204,7 @@ def test_invariant_ready_is_never_reported_unless_the_new_instance_generated(old
     life = lifecycle(world, release_timeout=90, ready_timeout=100, generate_timeout=70, stop_timeout=120)
     try:
         outcome = life.run()
-    except Failure as failure:
+    except RestartError as failure:
         assert failure.cause in CAUSES and failure.phase in PHASES
         certain = min(new.crash_after, new.fatal_after)
         if failure.phase in ("load", "generate") and failure.cause in ("crashed", "crash_loop", "out_of_memory"):
