@@ -15,6 +15,7 @@ from typing import Any
 from .gpus import Gpu, GpuError, Holder
 from .logs import fatal
 from .ports import Clock, Generation, Gpus, Outcome, Request, RestartError, Server, Service, UnitState, Want
+from .vram import Vram
 
 GATE_POLL = 0.1  # seconds between looks while stopping or releasing: two quiet looks end the gate
 LOAD_POLL = 0.2  # seconds between looks while loading
@@ -41,9 +42,7 @@ class Lifecycle:
         self.want, self.record, self.save, self.tell = want, record, save, tell
         self.outcome = Outcome()
         self.phase, self.phase_began, self.detail = "inspect", clock.now(), ""
-        self.foreign: dict[int, set[int]] = {}  # GPU index -> pids that were there and are not ours
-        self.foreign_mib: dict[int, int] = {}
-        self.own_pids: set[int] = set()
+        self.vram = Vram(want.idle_mib, strict=want.state != "stopped")
         self.log_read_at = float("-inf")
         self.log_seen = 0
 
@@ -118,13 +117,15 @@ class Lifecycle:
                 f"unit {self.service.name} is masked, so nothing can start it",
                 f"systemctl unmask {self.service.name}, once whoever masked it agrees",
             )
-        self.own_pids = self.service.pids()
-        if self.want.state == "stopped":
-            return "" if state.stopped and not self.own_pids else "stop was asked for"
-        self._look_at_gpus()
-        self._refuse_foreign_listener()
+        gpus = self._read_gpus()
+        self.outcome.vram_before = [gpu.used_mib for gpu in gpus]
+        self.vram.first_look(gpus, self.service.pids())
         if self.want.state == "probed":
             return ""
+        if self.want.state == "stopped":
+            return "" if state.stopped and not self.vram.own else "stop was asked for"
+        self._refuse_foreign(gpus)
+        self._refuse_foreign_listener()
         if self.want.state == "restarted":
             return "restart was asked for"
         return self._drift(state)
@@ -203,12 +204,12 @@ class Lifecycle:
         began, quiet = self.clock.now(), 0
         while True:
             gpus = self._read_gpus()
-            held = {gpu.index: gpu.used_mib for gpu in gpus if not self._free(gpu)}
-            listener = self.server.listener()
+            held, listener = self.vram.held(gpus), self.server.listener()
             quiet = 0 if held or listener else quiet + 1
             if quiet == 2:
                 break
-            self._refuse_foreign(gpus)
+            if self.vram.strict:
+                self._refuse_foreign(gpus)
             if self.clock.now() - began > self.want.release_timeout:
                 raise self._not_released(gpus, held, listener)
             self._note(f"GPUs {sorted(held)} hold up to {max(held.values())} MiB" if held else "the port is still held")
@@ -409,7 +410,7 @@ class Lifecycle:
     def _require_own(self, listener: Holder) -> None:
         if listener.pid in self.service.pids():
             return
-        cause = "old_instance" if listener.pid in self.own_pids else "port_in_use"
+        cause = "old_instance" if listener.pid in self.vram.own else "port_in_use"
         raise self._failure(
             cause,
             f"the port belongs to {listener}, not to the invocation that was started",
@@ -419,7 +420,7 @@ class Lifecycle:
 
     def _refuse_foreign_listener(self) -> None:
         listener = self.server.listener()
-        if listener and listener.pid not in self.own_pids:
+        if listener and listener.pid not in self.vram.own:
             raise self._failure(
                 "port_in_use",
                 f"the port belongs to {listener}, which is not {self.service.name}'s process",
@@ -427,27 +428,10 @@ class Lifecycle:
                 listener=str(listener),
             )
 
-    def _look_at_gpus(self) -> None:
-        """Tell the unit's own memory from others', and refuse another tenant before anything is stopped."""
-        gpus = self._read_gpus()
-        self.outcome.vram_before = [gpu.used_mib for gpu in gpus]
-        for gpu in gpus:
-            self.foreign[gpu.index] = {holder.pid for holder in gpu.holders} - self.own_pids
-            own = sum(holder.mib or 0 for holder in gpu.holders if holder.pid in self.own_pids)
-            attributable = all(holder.mib is not None and holder.visible for holder in gpu.holders)
-            self.foreign_mib[gpu.index] = max(gpu.used_mib - own, 0) if attributable else 0
-        if self.want.state != "probed":
-            self._refuse_foreign(gpus)
-
     def _refuse_foreign(self, gpus: Sequence[Gpu]) -> None:
-        strangers = [
-            (gpu, holder)
-            for gpu in gpus
-            for holder in gpu.holders
-            if holder.visible and holder.pid not in self.own_pids and (holder.mib or 0) > self.want.idle_mib
-        ]
+        strangers = self.vram.strangers(gpus)
         if strangers:
-            said = "; ".join(f"GPU {gpu.index}: {holder} holds {holder.mib} MiB" for gpu, holder in strangers)
+            said = "; ".join(f"GPU {gpu.index}: {holder} holds {holder.mib or gpu.used_mib} MiB" for gpu, holder in strangers)
             raise self._failure(
                 "foreign_vram",
                 f"another process holds this unit's GPUs: {said}",
@@ -455,14 +439,9 @@ class Lifecycle:
                 holders=[{"gpu": gpu.index, "pid": h.pid, "name": h.name, "mib": h.mib} for gpu, h in strangers],
             )
 
-    def _free(self, gpu: Gpu) -> bool:
-        newcomers = {holder.pid for holder in gpu.holders if not holder.graphics} - self.foreign.get(gpu.index, set())
-        limit = max(self.want.idle_mib, min(self.foreign_mib.get(gpu.index, 0), 2 * self.want.idle_mib) + self.want.idle_mib // 4)
-        return gpu.used_mib <= limit and not newcomers
-
     def _not_released(self, gpus: Sequence[Gpu], held: Mapping[int, int], listener: Holder | None) -> RestartError:
         if listener:
-            cause = "old_instance" if listener.pid in self.own_pids else "port_in_use"
+            cause = "old_instance" if listener.pid in self.vram.own else "port_in_use"
             return self._failure(cause, f"the port is still held by {listener}", "end that process", listener=str(listener))
         names = sorted({f"{holder}" for gpu in gpus if gpu.index in held for holder in gpu.holders})
         who = ", ".join(names) if names else "no process that can be seen from here (another pid namespace or user, or a driver leak)"

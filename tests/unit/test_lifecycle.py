@@ -172,6 +172,13 @@ def test_stopped_waits_for_the_memory_too() -> None:
     assert world.used(0) == 0 and "start" not in world.calls
 
 
+@pytest.mark.parametrize("mib", [300, 60_000])
+def test_stopped_does_not_mind_what_others_hold(mib: int) -> None:
+    world = World(foreign_mib={3: mib})
+    outcome = lifecycle(world, state="stopped").run()
+    assert world.used(3) == mib and outcome.after.stopped
+
+
 def test_probed_never_touches_anything() -> None:
     world = World()
     lifecycle(world, state="probed").run()
