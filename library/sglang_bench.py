@@ -34,7 +34,7 @@ options:
     description: Text file on the host that prompts are made of; needed to measure.
     type: path
   requests:
-    description: Measured requests; never fewer than O(concurrency). Warm-up requests and those that hold the load at the end are not counted.
+    description: Measured requests; never fewer than O(concurrency). Warm-up and what holds the load at the end are not counted.
     type: int
     default: 0
   output_tokens:

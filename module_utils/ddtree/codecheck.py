@@ -1,0 +1,227 @@
+"""Whether an engine still writes right programs: finds the code in an answer, runs it in a sandbox, and says what became of it.
+
+Outcomes: passed; failed (a wrong value or an exception in a case); truncated (the token limit cut the answer and what there is does
+not pass); empty (no answer); timeout; error (no code found, or a program that does not load or ends before its cases do).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .coding_tasks import ORIGIN, Task
+from .sandbox import Sandbox, candidates, interpreter
+
+TASKS = ORIGIN
+_OPEN = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*(.*?)[ \t]*$")
+_THOUGHT_END = re.compile(r"</think(?:ing)?>|◁/think▷", re.IGNORECASE)
+_THOUGHT_START = re.compile(r"<think(?:ing)?>|◁think▷", re.IGNORECASE)
+_LANGUAGE = re.compile(r"^(?:python\d*|py\d*)\b[ \t]*", re.IGNORECASE)
+_CODE_START = re.compile(r"^(?:def |async def |class |import |from \w+ import |@\w)")
+_MOST_FENCES, _MOST_LINES = 60, 2000
+
+
+class RefusedError(RuntimeError):
+    """No sandbox works here, so generated code is not run; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Extract:
+    """`code` is None when there is none; `method` says where it was found, `detail` why not."""
+
+    code: str | None
+    method: str
+    detail: str = ""
+
+
+# -- finding the code ------------------------------------------------------------------------------------------------------
+
+
+def extract(answer: str, entry_point: str, finish_reason: str = "stop") -> Extract:
+    """The program in an answer: of the blocks that parse and define `entry_point` the last, else less tidy places."""
+    text = answer.replace("\r\n", "\n").replace("\r", "\n")
+    ends = list(_THOUGHT_END.finditer(text))
+    if ends:
+        text = text[ends[-1].end() :]
+    elif _THOUGHT_START.search(text):
+        return Extract(None, "none", "the answer ends within the reasoning")
+    if not text.strip():
+        return Extract(None, "none", "there is no answer")
+    for method, places in (("block", _blocks(text)), ("block over inner fences", _spans(text)), ("text", _raw(text))):
+        fitting = [code for code in places if defines(code, entry_point)]
+        if fitting:
+            return Extract(fitting[-1], method)
+    prefix = _prefix(text, entry_point)
+    if prefix:
+        return Extract(prefix, "longest prefix that parses")
+    cut = " (the answer was cut by its token limit)" if finish_reason == "length" else ""
+    return Extract(None, "none", f"no code that defines {entry_point}{cut}")
+
+
+def defines(code: str, name: str) -> bool:
+    """Whether the text is Python that binds `name` to a function at its top level."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
+            return True
+        if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets):
+            return True
+    return False
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Fenced blocks by the rules of CommonMark, an unclosed last one included, in the answer's order."""
+    opened: tuple[str, str, str] | None = None
+    lines: list[str] = []
+    for line in text.split("\n"):
+        fence = _OPEN.match(line)
+        if opened is None:
+            if fence and not (fence.group(2)[0] == "`" and "`" in fence.group(3)):
+                opened, lines = (fence.group(1), fence.group(2), fence.group(3)), []
+        elif fence and not fence.group(3) and fence.group(2)[0] == opened[1][0] and len(fence.group(2)) >= len(opened[1]):
+            yield from _readings(opened[0], opened[2], lines)
+            opened = None
+        else:
+            lines.append(line)
+    if opened is not None:
+        yield from _readings(opened[0], opened[2], lines)
+
+
+def _readings(indent: str, info: str, lines: list[str]) -> Iterator[str]:
+    """A block as it stands, and with code that begins on the line of the fence."""
+    body = [line[len(indent) :] if line.startswith(indent) else line.lstrip(" \t") if not line.strip() else line for line in lines]
+    first = _LANGUAGE.sub("", info)
+    if first:
+        yield "\n".join([first, *body])
+    yield textwrap.dedent("\n".join(body))
+
+
+def _spans(text: str) -> Iterator[str]:
+    """Between any two fences, for code that has fences inside a string; the longest of each beginning last."""
+    lines = text.split("\n")
+    fences = [at for at, line in enumerate(lines) if _OPEN.match(line)][:_MOST_FENCES]
+    for begin in fences:
+        for end in [one for one in fences if one > begin + 1]:
+            yield textwrap.dedent("\n".join(lines[begin + 1 : end]))
+
+
+def _raw(text: str) -> Iterator[str]:
+    """The whole text; what stands before a lone fence; code within one line's backticks."""
+    yield textwrap.dedent(text)
+    yield textwrap.dedent(re.split(r"^[ \t]*(?:`{3,}|~{3,})[ \t]*$", text, maxsplit=1, flags=re.MULTILINE)[0])
+    for inline in re.findall(r"(`{1,})(?!`)(.+?)(?<!`)\1(?!`)", text, re.DOTALL)[:_MOST_FENCES]:
+        yield _LANGUAGE.sub("", inline[1].strip())
+
+
+def _prefix(text: str, name: str) -> str | None:
+    """From each line that can begin a program the longest run of lines that parses and defines the name; the last such."""
+    lines = [line for line in text.split("\n") if not _OPEN.match(line)][:_MOST_LINES]
+    for begin in range(len(lines) - 1, -1, -1):
+        if not _CODE_START.match(lines[begin].strip()):
+            continue
+        if not any(re.match(rf"\s*(?:async )?def {re.escape(name)}\b", line) for line in lines[begin:]):
+            continue
+        for end in range(min(len(lines), begin + 200), begin, -1):
+            code = textwrap.dedent("\n".join(lines[begin:end]))
+            if defines(code, name):
+                return code
+    return None
+
+
+# -- running it ------------------------------------------------------------------------------------------------------------
+
+
+def run_tests(code: str, task: Task, sandbox: Sandbox) -> tuple[str, str]:
+    """(outcome, detail) of a program on a task's hidden cases. The values wanted are compared here, outside the sandbox."""
+    answer = sandbox.run(code, task.name, [arguments for arguments, _ in task.cases])
+    if answer.state == "timeout":
+        return "timeout", f"no end after {sandbox.cpu_seconds} s of CPU or {sandbox.wall_seconds:.0f} s"
+    if answer.state == "noisy":
+        return "error", "the program wrote where only its results belong"
+    if answer.state == "silent":
+        return "error", f"the program ended before its cases did (exit {answer.exit_status})"
+    if answer.found is None:
+        reads = answer.broken.startswith("EOFError")
+        return "error", "the program reads input" if reads else f"the program does not load: {answer.broken}"
+    if len(answer.found) != len(task.cases):
+        return "error", f"{len(answer.found)} of {len(task.cases)} cases were run"
+    for (arguments, wanted), (kind, said) in zip(task.cases, answer.found):
+        call = f"{task.name}({', '.join(map(repr, arguments))})"
+        if kind != "value":
+            return "failed", f"{call[:120]} raised {said}"
+        if not same(said, wanted):
+            return "failed", f"{call[:120]} gave {said[:60]} instead of {json.dumps(wanted)[:60]}"
+    return "passed", f"{len(task.cases)} cases"
+
+
+def same(said: str, wanted: Any) -> bool:
+    """Whether a value, as JSON, is the one wanted, its kind included: 1 is not True."""
+    try:
+        value = json.loads(said)
+    except (ValueError, RecursionError):
+        return False
+    return _same(value, wanted)
+
+
+def _same(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, bool) or isinstance(value, bool):
+        return value is wanted
+    if isinstance(wanted, list):
+        return isinstance(value, list) and len(value) == len(wanted) and all(map(_same, value, wanted))
+    if isinstance(wanted, dict):
+        return isinstance(value, dict) and value.keys() == wanted.keys() and all(_same(value[key], wanted[key]) for key in wanted)
+    return bool(value == wanted)
+
+
+def judge(answer: str, task: Task, sandbox: Sandbox, finish_reason: str = "stop") -> dict[str, Any]:
+    """One entry of coding.tasks: {name, outcome, detail, method, finish_reason}."""
+    found = extract(answer, task.name, finish_reason)
+    if found.code is not None:
+        outcome, detail = run_tests(found.code, task, sandbox)
+    else:
+        outcome, detail = ("empty" if not answer.strip() else "error"), found.detail
+    if outcome != "passed" and finish_reason == "length":
+        outcome, detail = "truncated", f"cut by the token limit; {detail}"
+    return {"name": task.name, "outcome": outcome, "detail": detail, "method": found.method, "finish_reason": finish_reason}
+
+
+def choose(unsandboxed: bool = False, kinds: Iterable[str] | None = None, **limits: Any) -> Sandbox:
+    """The first sandbox that passes a trial: a right program passes in it and a wrong one does not. Raises RefusedError."""
+    tried = []
+    for kind in [*(candidates() if kinds is None else kinds), *(["none"] if unsandboxed else [])]:
+        sandbox = Sandbox(kind, interpreter(), **limits)
+        try:
+            outcome, detail = run_tests(TASKS[0].reference, TASKS[0], sandbox)
+        except OSError as error:
+            outcome, detail = "error", str(error)
+        if outcome == "passed":
+            return sandbox
+        tried.append(f"{kind}: {detail}")
+    seen = f" ({'; '.join(tried)})" if tried else ""
+    raise RefusedError(f"generated code is not run, since no sandbox works here{seen}: install bubblewrap, run as root on a host with "
+                       "systemd, or allow it without one")  # fmt: skip
+
+
+def self_check(sandbox: Sandbox, tasks: Sequence[Task] = TASKS) -> list[str]:
+    """What is wrong with the harness itself: each reference must pass and each wrong program must not."""
+    wrong = []
+    for task in tasks:
+        for program, passes in ((task.reference, True), (task.wrong, False)):
+            got = judge(f"```python\n{program}```", task, sandbox)
+            if (got["outcome"] == "passed") is not passes:
+                wrong.append(f"{task.name}: a program that must {'pass' if passes else 'fail'} is {got['outcome']} ({got['detail']})")
+    return wrong
+
+
+def totals(tasks: Sequence[Mapping[str, Any]], sandbox: str) -> dict[str, Any]:
+    """The section `coding` of a result file."""
+    count = {outcome: sum(one["outcome"] == outcome for one in tasks) for outcome in ("passed", "truncated")}
+    return {"passed": count["passed"], "truncated": count["truncated"], "total": len(tasks), "sandbox": sandbox, "tasks": list(tasks)}

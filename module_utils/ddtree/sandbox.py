@@ -1,0 +1,271 @@
+"""Runs a program nobody vouches for, away from everything, and hears what its function returned.
+
+The values wanted never enter the sandbox: the program's answers come out and are compared outside, so that nothing it patches,
+prints or raises can make it pass.
+
+    systemd   a transient unit: DynamicUser, empty root with /usr read-only, no network, no devices, limits of its cgroup
+    bwrap     bubblewrap: new user, PID, network, IPC and mount namespaces, empty root with /usr read-only
+    unshare   the same namespaces and root by util-linux alone, for hosts without the two
+    none      only limits of resources and a process group: files, network and other processes are open to the program
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+KINDS = ("systemd", "bwrap", "unshare")
+OUTPUT_LIMIT = 1 << 16
+CPU_SECONDS, WALL_SECONDS = 5, 15
+MEMORY_MIB, PROCESSES, FILE_MIB, TMP_MIB = 512, 8, 1, 16
+
+# Reads its job from stdin, then has none; answers on a copy of stdout that it keeps for itself.
+DRIVER = r"""
+import json, os, resource, sys
+job = json.loads(sys.stdin.buffer.read())
+out, null = os.dup(1), os.open("/dev/null", os.O_RDWR)
+for one in (0, 1, 2):
+    os.dup2(null, one)
+os.environ.clear()
+for name, value in job["limits"].items():
+    resource.setrlimit(getattr(resource, "RLIMIT_" + name), (value, value))
+write, leave, dumps, kind, text = os.write, os._exit, json.dumps, type, str
+def tell(**said):
+    said["nonce"] = job["nonce"]
+    write(out, dumps(said).encode())
+    leave(0)
+def words(error):
+    try:
+        return (kind(error).__name__ + ": " + text(error))[:200]
+    except BaseException:
+        return "an exception that cannot be shown"
+space = {"__name__": "solution"}
+try:
+    exec(compile(job["code"], "solution.py", "exec"), space)
+    function = space[job["entry"]]
+except BaseException as error:
+    tell(broken=words(error))
+found = []
+for arguments in job["calls"]:
+    try:
+        found.append(["value", dumps(function(*arguments))[:4000]])
+    except BaseException as error:
+        found.append(["raised", words(error)])
+tell(found=found)
+"""
+
+# An empty root over /tmp with /usr read-only, then no capability at all; $@ is the program.
+_UNSHARE = r"""
+set -e
+mount -t tmpfs -o size=16m,mode=755,nosuid,nodev tmpfs /tmp
+cd /tmp
+mkdir usr proc dev tmp
+mount --rbind /usr usr
+mount -o remount,bind,ro,nosuid,nodev usr
+for one in bin sbin lib lib64 lib32; do
+  if [ -L /$one ]; then
+    ln -s usr/$one $one
+  elif [ -d /$one ]; then
+    mkdir $one
+    mount --rbind /$one $one
+    mount -o remount,bind,ro,nosuid,nodev $one
+  fi
+done
+mount -t proc -o nosuid,nodev,noexec proc proc
+: > dev/null
+mount --bind /dev/null dev/null
+mount -t tmpfs -o size=16m,mode=1777,nosuid,nodev tmpfs tmp
+mount -o remount,ro,bind .
+pivot_root . .
+umount -l .
+cd /tmp
+exec setpriv --no-new-privs --inh-caps=-all --ambient-caps=-all --bounding-set=-all -- "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came out. `found`: for each call ["value", JSON text] or ["raised", words]; `broken`: why the program did not load."""
+
+    state: str  # answered, timeout, silent or noisy
+    found: list[list[str]] | None = None
+    broken: str = ""
+    exit_status: int | None = None
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """One way to run programs; see the module's docstring for the kinds."""
+
+    kind: str
+    python: str
+    cpu_seconds: int = CPU_SECONDS
+    wall_seconds: float = WALL_SECONDS
+
+    def run(self, code: str, entry: str, calls: Sequence[Sequence[Any]]) -> Answer:
+        """Load `code` and call `entry` with each of `calls`. Returns after WALL_SECONDS at the latest, with nothing left running."""
+        nonce = secrets.token_hex(16)
+        limits = {"CPU": self.cpu_seconds, "AS": MEMORY_MIB << 20, "FSIZE": FILE_MIB << 20, "NOFILE": 64, "CORE": 0, "NPROC": PROCESSES}
+        if self.kind == "none":
+            del limits["NPROC"]  # it would count the user's other processes too
+        job = json.dumps({"nonce": nonce, "code": code, "entry": entry, "calls": list(calls), "limits": limits}).encode()
+        folder = tempfile.mkdtemp(prefix="ddtree-code-") if self.kind == "none" else "/"
+        began = time.monotonic()
+        try:
+            # A user of its own where we may choose: root's processes are not counted by NPROC.
+            drop: dict[str, Any] = {"user": _uid(), "group": _uid(), "extra_groups": []} if os.geteuid() == 0 and self._drops() else {}
+            process = subprocess.Popen(
+                self._command(nonce), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder,
+                env={"PATH": "/usr/bin:/usr/sbin:/bin:/sbin", "PYTHONHASHSEED": "0"}, start_new_session=True, **drop,
+            )  # fmt: skip
+            try:
+                output = _exchange(process, job, began + self.wall_seconds)
+                status = process.wait(max(0.1, began + self.wall_seconds - time.monotonic())) if output is not None else None
+            except subprocess.TimeoutExpired:
+                output, status = b"", None
+            finally:
+                self._end(process, nonce)
+        finally:
+            if folder != "/":
+                shutil.rmtree(folder, ignore_errors=True)
+        took = time.monotonic() - began
+        return _read(output, nonce, status, took >= self.cpu_seconds)
+
+    def _drops(self) -> bool:
+        return self.kind in ("bwrap", "unshare")
+
+    def _command(self, nonce: str) -> list[str]:
+        program = [self.python, "-s", "-S", "-c", DRIVER]
+        if self.kind == "bwrap":
+            return [*_bwrap(self.python), *program]
+        if self.kind == "unshare":
+            return ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--net", "--ipc", "--uts",
+                    "--cgroup", "--", "/bin/sh", "-c", _UNSHARE, "sh", *program]  # fmt: skip
+        if self.kind == "systemd":
+            return [*_systemd_run(nonce, self.wall_seconds), *program]
+        return program
+
+    def _end(self, process: subprocess.Popen[bytes], nonce: str) -> None:
+        if process.poll() is None or self.kind == "none":
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe:
+                pipe.close()
+        if self.kind == "systemd":
+            subprocess.run(["systemctl", "kill", "--signal=KILL", _unit(nonce)], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+
+
+def candidates() -> list[str]:
+    """The kinds whose programs this host has, best first; whether they work is for a trial run to say."""
+    found = []
+    if os.geteuid() == 0 and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run"):
+        found.append("systemd")
+    found += ["bwrap"] if shutil.which("bwrap") else []
+    found += ["unshare"] if shutil.which("unshare") and shutil.which("setpriv") else []
+    return found
+
+
+def interpreter() -> str:
+    """A Python that a sandbox can see: below /usr if there is one."""
+    own = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    for path in (own, "/usr/bin/python3", "/usr/local/bin/python3"):
+        if os.path.realpath(path).startswith("/usr/") and os.access(path, os.X_OK):
+            return path
+    return own
+
+
+def _uid() -> int:
+    return 64000 + os.getpid() % 1000
+
+
+def _bwrap(python: str) -> list[str]:
+    command = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--setenv", "PYTHONHASHSEED", "0",
+               "--cap-drop", "ALL", "--uid", "65534", "--gid", "65534", "--ro-bind", "/usr", "/usr"]  # fmt: skip
+    for name in ("bin", "sbin", "lib", "lib64", "lib32"):
+        if os.path.islink(f"/{name}"):
+            command += ["--symlink", f"usr/{name}", f"/{name}"]
+        elif os.path.isdir(f"/{name}"):
+            command += ["--ro-bind", f"/{name}", f"/{name}"]
+    if not python.startswith("/usr/"):
+        command += ["--ro-bind", sys.base_prefix, sys.base_prefix]
+    return [*command, "--proc", "/proc", "--dev", "/dev", "--size", str(TMP_MIB << 20), "--tmpfs", "/tmp", "--chdir", "/tmp", "--"]
+
+
+def _unit(nonce: str) -> str:
+    return f"ddtree-code-{nonce[:12]}.service"
+
+
+def _systemd_run(nonce: str, wall: float) -> list[str]:
+    yes = ("DynamicUser", "PrivateNetwork", "PrivateDevices", "PrivateTmp", "PrivateIPC", "PrivateUsers", "ProtectHome",
+           "ProtectKernelTunables", "ProtectControlGroups", "ProtectClock", "ProtectHostname", "NoNewPrivileges",
+           "RestrictNamespaces")  # fmt: skip
+    properties: Mapping[str, str] = {
+        **dict.fromkeys(yes, "yes"), "ProtectSystem": "strict", "ProtectProc": "invisible", "ProcSubset": "pid",
+        "RestrictAddressFamilies": "none", "CapabilityBoundingSet": "", "SystemCallFilter": "@system-service",
+        "SystemCallErrorNumber": "EPERM", "TemporaryFileSystem": "/:ro", "BindReadOnlyPaths": "/usr -/bin -/sbin -/lib -/lib64",
+        "WorkingDirectory": "/tmp", "MemoryMax": f"{MEMORY_MIB}M", "MemorySwapMax": "0", "TasksMax": str(PROCESSES), "CPUQuota": "100%",
+        "RuntimeMaxSec": f"{wall:.0f}", "KillSignal": "SIGKILL", "OOMPolicy": "kill",
+    }  # fmt: skip
+    settings = [part for key, value in properties.items() for part in ("-p", f"{key}={value}")]
+    return ["systemd-run", "--quiet", "--pipe", "--wait", "--collect", "--service-type=exec", f"--unit={_unit(nonce)}",
+            "--setenv=PYTHONHASHSEED=0", *settings, "--"]  # fmt: skip
+
+
+def _exchange(process: subprocess.Popen[bytes], job: bytes, end: float) -> bytes | None:
+    """Send the job and read what comes back; None when the time is over, more than OUTPUT_LIMIT bytes when the program floods."""
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("the pipes are missing")
+    to, back, output = process.stdin.fileno(), process.stdout.fileno(), b""
+    os.set_blocking(to, False)
+    with selectors.DefaultSelector() as ready:
+        ready.register(to, selectors.EVENT_WRITE)
+        ready.register(back, selectors.EVENT_READ)
+        while True:
+            left = end - time.monotonic()
+            if left <= 0:
+                return None
+            for key, _ in ready.select(left):
+                if key.fd == to:
+                    try:
+                        job = job[os.write(to, job) :]
+                    except BrokenPipeError:
+                        job = b""
+                    if not job:
+                        ready.unregister(to)
+                        process.stdin.close()
+                else:
+                    piece = os.read(back, 1 << 16)
+                    output += piece
+                    if not piece or len(output) > OUTPUT_LIMIT:
+                        return output
+
+
+def _read(output: bytes | None, nonce: str, status: int | None, long: bool) -> Answer:
+    if output is None:
+        return Answer("timeout", exit_status=status)
+    if not output:
+        return Answer("timeout" if long else "silent", exit_status=status)
+    try:
+        said = json.loads(output)
+        if said["nonce"] != nonce:
+            raise ValueError("the mark is missing")
+        if "broken" in said:
+            return Answer("answered", broken=str(said["broken"]) or "broken", exit_status=status)
+        return Answer("answered", [[str(one[0]), str(one[1])] for one in said["found"]], exit_status=status)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return Answer("noisy", exit_status=status)
