@@ -41,7 +41,7 @@ def jobs(unit: str) -> list[dict[str, Any]]:
     command = ["journalctl", f"UNIT={unit}", "_PID=1", "--output", "json", "--no-pager"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     entries = [json.loads(line) for line in text.splitlines()]
-    wanted = ("Starting ", "Started ", "Stopping ", "Stopped ")
+    wanted = ("Started ", "Stopping ", "Stopped ")
     return [
         {"seconds": int(entry["__REALTIME_TIMESTAMP"]) / 1e6, "message": entry["MESSAGE"]}
         for entry in entries
@@ -92,9 +92,7 @@ def in_cgroup(pid: int, cgroup: str) -> bool:
 def generation(port: int) -> dict[str, Any]:
     """A greedy generation: its text and meta_info."""
     body = {"text": "Name the first ten primes.", "sampling_params": {"temperature": 0, "max_new_tokens": 32, "ignore_eos": True}}
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/generate", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/generate", json.dumps(body).encode(), {"Content-Type": "application/json"})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=60) as answer:
         return json.load(answer)

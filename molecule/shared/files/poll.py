@@ -1,6 +1,6 @@
 """Restart a unit as scripts do and poll one path until it answers 200; print what was true at that moment.
 
-    poll.py UNIT PORT PATH block|no-block
+poll.py UNIT PORT PATH block|no-block
 """
 
 from __future__ import annotations
