@@ -192,9 +192,9 @@ def warnings(found: Mapping[str, Any], records: Sequence[Record], wanted: Mappin
         warn("short", f"{found['short']} answers ended before their length although they were told not to")
     if any(one.spread for one in good):
         warn("usage_at_end", "the server counts tokens only at the end: times of tokens are spread by the length of the text")
-    served = found["counters"].get("accept_length")
-    if served and found["accept_source"] == "requests" and abs(served / found["accept_length"] - 1) > DISAGREEMENT:
-        warn("accept_sources", f"{found['accept_length']} by the requests, {served} by the server's counters")
+    served, own = found["counters"].get("accept_length"), accept_length(records)  # both over all requests, warm-up included
+    if served and own and abs(served / own - 1) > DISAGREEMENT:
+        warn("accept_sources", f"{own:.2f} by the requests, {served:.2f} by the server's counters")
     steps = Counter[int]()
     for one in good:
         steps.update({at: count for at, count in enumerate(one.histogram) if count})

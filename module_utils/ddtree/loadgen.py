@@ -200,6 +200,8 @@ class _Loop:
             both: list[asyncio.Future[Any]] = [watch, everyone]
             try:
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                if any(one.spread for one in self.records):  # a request that is cut would not tell its tokens
+                    await asyncio.wait([everyone], timeout=self.spec.idle_timeout)
                 await self._pieces_after(clock())
                 used = (time.process_time() - cpu) / max(1e-9, clock() - began)
                 waiting = await self.client.in_flight() if self.spec.concurrency > 1 else None
