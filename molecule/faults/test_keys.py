@@ -1,0 +1,71 @@
+"""With keys set, no key is anywhere but in the file of mode 0600 from which systemd gives it to the engine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from remotehost import PYTHON, ROOT, SIMULATED, Remote
+
+KEY, ADMIN = "sk-sentinel-4711-api", "sk-sentinel-4711-admin"
+KEYS_FILE = "/etc/ddtree-ops/ddtree.keys"
+
+
+def site(host: Remote, folder: Path, *flags: str, keys: bool = True, fails: bool = False) -> str:
+    """Everything that site.yml and the whole of Ansible's debugging print, with keys in a vars file as people keep them."""
+    given = folder / "keys.yml"
+    given.write_text(f"ddtree_server_api_key: {KEY if keys else ''!r}\nddtree_server_admin_api_key: {ADMIN if keys else ''!r}\n")
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_HOME": str(ROOT / ".ansible"), "NO_COLOR": "1"}
+    command = [ROOT / ".venv" / "bin" / "ansible-playbook", f"--inventory={ROOT}/molecule/shared/inventory",
+               f"--inventory={ROOT}/molecule/faults/inventory", f"--limit={host.name},localhost", "--extra-vars=budget=12 topk=6",
+               f"--extra-vars=@{given}", *flags, ROOT / "site.yml"]  # fmt: skip
+    done = subprocess.run(
+        [str(word) for word in command], env=environment, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode != 0) == fails, done.stdout[-3000:]
+    return done.stdout
+
+
+@pytest.fixture
+def serving(host: Remote, tmp_path: Path) -> Iterator[None]:
+    yield
+    host.faults()
+    site(host, tmp_path, keys=False)
+
+
+@pytest.mark.usefixtures("serving")
+def test_no_key_in_any_output_journal_or_file(host: Remote, tmp_path: Path) -> None:
+    printed = [site(host, tmp_path, "-vvvv", "--diff", "--check")]
+    printed.append(site(host, tmp_path, "-vvvv", "--diff"))
+    assert "configuration" in printed[-1] and host.sh(f"stat -c %a {KEYS_FILE}").strip() == "600"
+    # The keys are in force: who has none is turned away, and the module got its answer with one.
+    asked = 'curl -s -o /dev/null -w %{http_code} -d \'{"text": "One"}\' http://127.0.0.1:30000/generate'
+    assert host.sh(asked) == "401" and host.sh(f"{asked} -H 'Authorization: Bearer {KEY}'") == "200"
+    # A failure shows more: the log's tail, the evidence, what is remembered.
+    host.sh(f"{PYTHON} -m sglang.sim.faults wrong_config=true")
+    printed.append(
+        site(
+            host,
+            tmp_path,
+            "-vvvv",
+            "--diff",
+            "-e",
+            "ddtree_server_state=restarted",
+            "-e",
+            '{"simulated_host_faults": {"wrong_config": true}}',
+            fails=True,
+        )
+    )
+    for text in printed:
+        for key in (KEY, ADMIN):
+            found = [line for line in text.splitlines() if key in line]
+            assert not found, "\n".join(line[:2000] for line in found[:3])
+    places = f"/etc /var /root /tmp /run /opt {SIMULATED}/state"
+    files = host.sh(f"grep -rlsaF sk-sentinel-4711 {places} --exclude-dir=journal || true").split()
+    assert files == [KEYS_FILE], files
+    lines = host.sh("journalctl --no-pager --output=export | grep -aF sk-sentinel-4711 || true")
+    assert not lines, lines[:2000]
