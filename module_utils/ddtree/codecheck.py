@@ -10,6 +10,7 @@ import ast
 import json
 import re
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ _THOUGHT_END = re.compile(r"</think(?:ing)?>|◁/think▷", re.IGNORECASE)
 _THOUGHT_START = re.compile(r"<think(?:ing)?>|◁think▷", re.IGNORECASE)
 _LANGUAGE = re.compile(r"^(?:python\d*|py\d*)\b[ \t]*", re.IGNORECASE)
 _CODE_START = re.compile(r"^(?:def |async def |class |import |from \w+ import |@\w)")
-_MOST_FENCES, _MOST_LINES = 60, 2000
+_MOST_FENCES, _MOST_PARSES, _MOST_LINES, _MOST_LETTERS = 20, 200, 2000, 1 << 16
 
 
 class RefusedError(RuntimeError):
@@ -65,8 +66,12 @@ def extract(answer: str, entry_point: str, finish_reason: str = "stop") -> Extra
 
 def defines(code: str, name: str) -> bool:
     """Whether the text is Python that binds `name` to a function at its top level."""
+    if name not in code or len(code) > _MOST_LETTERS:
+        return False
     try:
-        tree = ast.parse(code)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd escapes in the answer
+            tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     for node in tree.body:
@@ -107,7 +112,7 @@ def _readings(indent: str, info: str, lines: list[str]) -> Iterator[str]:
 def _spans(text: str) -> Iterator[str]:
     """Between any two fences, for code that has fences inside a string; the longest of each beginning last."""
     lines = text.split("\n")
-    fences = [at for at, line in enumerate(lines) if _OPEN.match(line)][:_MOST_FENCES]
+    fences = [at for at, line in enumerate(lines) if _OPEN.match(line)][-_MOST_FENCES:]
     for begin in fences:
         for end in [one for one in fences if one > begin + 1]:
             yield textwrap.dedent("\n".join(lines[begin + 1 : end]))
@@ -117,22 +122,25 @@ def _raw(text: str) -> Iterator[str]:
     """The whole text; what stands before a lone fence; code within one line's backticks."""
     yield textwrap.dedent(text)
     yield textwrap.dedent(re.split(r"^[ \t]*(?:`{3,}|~{3,})[ \t]*$", text, maxsplit=1, flags=re.MULTILINE)[0])
-    for inline in re.findall(r"(`{1,})(?!`)(.+?)(?<!`)\1(?!`)", text, re.DOTALL)[:_MOST_FENCES]:
+    for inline in re.findall(r"(?<!`)(`{1,3})(?!`)([^`]{1,4000})\1(?!`)", text)[-_MOST_FENCES:]:
         yield _LANGUAGE.sub("", inline[1].strip())
 
 
 def _prefix(text: str, name: str) -> str | None:
     """From each line that can begin a program the longest run of lines that parses and defines the name; the last such."""
     lines = [line for line in text.split("\n") if not _OPEN.match(line)][:_MOST_LINES]
-    for begin in range(len(lines) - 1, -1, -1):
+    heads = [at for at, line in enumerate(lines) if re.match(rf"\s*(?:async )?def {re.escape(name)}\b", line)]
+    left = _MOST_PARSES
+    for begin in range(heads[-1] if heads else -1, -1, -1):
         if not _CODE_START.match(lines[begin].strip()):
             continue
-        if not any(re.match(rf"\s*(?:async )?def {re.escape(name)}\b", line) for line in lines[begin:]):
-            continue
-        for end in range(min(len(lines), begin + 200), begin, -1):
+        for end in range(min(len(lines), begin + 120), begin, -1):
             code = textwrap.dedent("\n".join(lines[begin:end]))
             if defines(code, name):
                 return code
+            left -= 1
+            if not left:
+                return None
     return None
 
 
@@ -200,7 +208,7 @@ def choose(unsandboxed: bool = False, kinds: Iterable[str] | None = None, **limi
         sandbox = Sandbox(kind, interpreter(), **limits)
         try:
             outcome, detail = run_tests(TASKS[0].reference, TASKS[0], sandbox)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             outcome, detail = "error", str(error)
         if outcome == "passed":
             return sandbox

@@ -65,7 +65,8 @@ for arguments in job["calls"]:
 tell(found=found)
 """
 
-# An empty root over /tmp with /usr read-only, then no capability at all; $@ is the program.
+# An empty root over /tmp with /usr read-only, then no capability at all; $@ is the program. The shell stays as the namespace's
+# first process: signals to itself do nothing there, and everything ends with it.
 _UNSHARE = r"""
 set -e
 mount -t tmpfs -o size=16m,mode=755,nosuid,nodev tmpfs /tmp
@@ -90,7 +91,9 @@ mount -o remount,ro,bind .
 pivot_root . .
 umount -l .
 cd /tmp
-exec setpriv --no-new-privs --inh-caps=-all --ambient-caps=-all --bounding-set=-all -- "$@"
+status=0
+setpriv --no-new-privs --inh-caps=-all --ambient-caps=-all --bounding-set=-all -- "$@" || status=$?
+exit $status
 """
 
 
@@ -140,7 +143,7 @@ class Sandbox:
             if folder != "/":
                 shutil.rmtree(folder, ignore_errors=True)
         took = time.monotonic() - began
-        return _read(output, nonce, status, took >= self.cpu_seconds)
+        return _read(output, nonce, status, status != 0 and took >= self.cpu_seconds)
 
     def _drops(self) -> bool:
         return self.kind in ("bwrap", "unshare")
@@ -154,6 +157,8 @@ class Sandbox:
                     "--cgroup", "--", "/bin/sh", "-c", _UNSHARE, "sh", *program]  # fmt: skip
         if self.kind == "systemd":
             return [*_systemd_run(nonce, self.wall_seconds), *program]
+        if self.kind != "none":
+            raise ValueError(f"{self.kind} is no sandbox")
         return program
 
     def _end(self, process: subprocess.Popen[bytes], nonce: str) -> None:
@@ -203,7 +208,8 @@ def _bwrap(python: str) -> list[str]:
             command += ["--ro-bind", f"/{name}", f"/{name}"]
     if not python.startswith("/usr/"):
         command += ["--ro-bind", sys.base_prefix, sys.base_prefix]
-    return [*command, "--proc", "/proc", "--dev", "/dev", "--size", str(TMP_MIB << 20), "--tmpfs", "/tmp", "--chdir", "/tmp", "--"]
+    command += ["--proc", "/proc", "--dev", "/dev", "--size", str(TMP_MIB << 20), "--tmpfs", "/tmp", "--remount-ro", "/"]
+    return [*command, "--chdir", "/tmp", "--"]
 
 
 def _unit(nonce: str) -> str:
