@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddtree.lifecycle import CAUSES
+from ddtree.ports import CAUSES
 from ddtree.logs import FATAL, batch, fatal, message, progress, read, redact, redact_all
 
 RECORDED = Path(__file__).resolve().parents[1] / "fixtures" / "recordings"

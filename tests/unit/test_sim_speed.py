@@ -17,13 +17,14 @@ ORIGIN = {(60, 1): 147.5, (1024, 1): 139.0, (4096, 1): 87.9, (60, 32): 696.8, (1
 TREE, SMALL = speed.config(12, 6, 2048), speed.config(8, 4, 2048)
 
 
+@pytest.mark.parametrize("output_tokens", [64, 128, 256])
 @pytest.mark.parametrize("cell", ORIGIN)
-def test_origin_figures(cell: tuple[int, int]) -> None:
-    assert speed.output_tok_s(TREE, *cell) == pytest.approx(ORIGIN[cell], rel=0.02)
+def test_origin_figures(cell: tuple[int, int], output_tokens: int) -> None:
+    assert speed.output_tok_s(TREE, *cell, output_tokens) == pytest.approx(ORIGIN[cell], rel=0.05)
 
 
 def test_origin_figure_of_the_smaller_tree() -> None:
-    assert speed.output_tok_s(SMALL, 60, 1) == pytest.approx(170, rel=0.03)
+    assert speed.output_tok_s(SMALL, 60, 1) == pytest.approx(170, rel=0.05)
 
 
 def test_order_of_the_kinds_at_one_stream() -> None:

@@ -15,17 +15,17 @@ CHAIN_P = 0.76  # chance that one more token of a chain draft is right, given th
 TREE_GAIN = {1: 0.0, 2: 0.40, 3: 0.48, 4: 0.53, 5: 0.56}  # accept length of a tree over that of the whole chain
 TREE_GAIN_WIDE = 0.58
 TREE_FROM, TREE_SCALE = 1.9, 4.64  # budget at which the gain begins, and how fast it saturates
-CONTEXT_LOSS, CONTEXT_KNEE = 0.40, 3333.0  # the drafter guesses worse in a long context
+CONTEXT_LOSS, CONTEXT_KNEE = 0.477, 3143.0  # the drafter guesses worse in a long context
 WINDOW_LOSS, TINY_WINDOW_LOSS, TINY_WINDOW = 0.31, 0.35, 300.0
 
-BASE_MS = 14.5  # one forward pass of the target: launch, attention, all-reduce over PCIe
+BASE_MS = 15.6  # one forward pass of the target: launch, attention, all-reduce over PCIe
 EXPERTS, EXPERTS_PER_TOKEN = 384, 8
 EXPERT_MS = 0.140  # reading one more expert's weights
-TOKEN_MS = 0.250  # one more token in the pass
+TOKEN_MS = 0.243  # one more token in the pass
 TREE_NODE_MS = 0.127  # the tree is built on the CPU, one request after the other
 ATTEND_MS = 0.165  # attention of one request per 1000 tokens of context
 DRAFT_MS, DRAFT_REQUEST_MS, DRAFT_ATTEND_MS = 0.55, 0.20, 0.075  # the drafter's pass; last: per (1000 tokens)^2 it sees
-TTFT_S, TTFT_TOKEN_S = 0.034, 0.000100
+TTFT_S, TTFT_TOKEN_S = 0.012, 0.000016  # quick, so that a figure hardly depends on the length of the answers
 
 
 @dataclass(frozen=True)
