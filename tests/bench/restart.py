@@ -2,8 +2,8 @@
 
     restart.py [--quick] [--restarts N] [--seed N]
 
-systemctl: `systemctl restart`, every second time with --no-block, then poll /v1/models. ansible: the modules systemd_service (restarted) and
-uri on /health. module: sglang_service. A ready is false when at that moment a strict oracle says no: a new invocation owns the port, and a
+systemctl: `systemctl restart`, every second time with --no-block, then poll /v1/models. ansible: the modules systemd_service
+(restarted) and uri on /health. module: sglang_service. A ready is false when at that moment a strict oracle says no: a new invocation owns the port, and a
 generation of 32 tokens with the new configuration comes at once. overhead_s: seconds that the module takes beyond the engine's own drain,
 release, load and first generation. The last line printed is one JSON object.
 """
@@ -139,14 +139,20 @@ def main() -> None:
         host.close()
         if not asked.keep:
             subprocess.run([str(ROOT / "tests" / "containers" / "hosts"), "down", GROUP], check=False, stdout=subprocess.DEVNULL)
-    over = sorted(one["seconds"] - one["engine_seconds"] for one in found if "engine_seconds" in one)
+    proven = [one for one in found if "engine_seconds" in one]
+    over = sorted(one["seconds"] - one["engine_seconds"] for one in proven)
     overhead = {
         "median": round(median(over), 3),
         "p95": round(quantiles(over, n=20, method="inclusive")[-1] if len(over) > 1 else over[0], 3),
     }
+    before = median(one["seconds"] - sum(one["phases"].values()) for one in proven)
     print(table(found))
-    print(f"\nsglang_service beyond the engine's own drain, release, load and first generation: median {overhead['median']} s, "
-          f"95th percentile {overhead['p95']} s; {len(over)} restarts.")  # fmt: skip
+    print(
+        f"\nsglang_service beyond the engine's own drain, release, load and first generation, {len(over)} restarts: median "
+        f"{overhead['median']} s, 95th percentile {overhead['p95']} s. Of that, starting Python and ending it {before:.2f} s, "
+        + ", ".join(f"{name} {median(one['phases'][name] for one in proven):.2f} s" for name in ("inspect", "start", "verify"))
+        + "."
+    )
     false = {name: sum(bool(one["false_ready"]) for one in found if one["method"] == name) for name in METHODS}
     print(json.dumps({"false_ready": false, "restarts": len(found), "overhead_s": overhead}))
 

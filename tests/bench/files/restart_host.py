@@ -215,6 +215,7 @@ def run(trial: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     if trial["method"] == "module":
         found["failure"] = {key: trial["result"].get(key) for key in ("phase", "cause", "msg")} if not said_ready else None
         if said_ready:
+            found["phases"] = {phase["name"]: phase["seconds"] for phase in trial["result"]["phases"]}
             found["engine_seconds"] = engine_seconds(began, flight, watch.seen, trial)
     return found
 
