@@ -3,9 +3,9 @@
     restart.py [--quick] [--restarts N] [--seed N]
 
 systemctl: `systemctl restart`, every second time with --no-block, then poll /v1/models. ansible: the modules systemd_service
-(restarted) and uri on /health. module: sglang_service. A ready is false when at that moment a strict oracle says no: a new invocation owns the port, and a
-generation of 32 tokens with the new configuration comes at once. overhead_s: seconds that the module takes beyond the engine's own drain,
-release, load and first generation. The last line printed is one JSON object.
+(restarted) and uri on /health. module: sglang_service. A ready is false when at that moment a strict oracle says no: a new
+invocation owns the port, and a generation of 32 tokens with the new configuration comes at once. overhead_s: seconds that the
+module takes beyond the engine's own drain, release, load and first generation. The last line printed is one JSON object.
 """
 
 from __future__ import annotations

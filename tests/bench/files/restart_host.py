@@ -200,8 +200,12 @@ def run(trial: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     faults(trial["faults"])
     flight: list[float] = []
     if trial["in_flight"]:
-        thread = threading.Thread(target=lambda: (generate(trial["in_flight"], 30), flight.append(time.time())), daemon=True)
-        thread.start()
+
+        def request() -> None:
+            generate(trial["in_flight"], 30)
+            flight.append(time.time())
+
+        threading.Thread(target=request, daemon=True).start()
         time.sleep(0.1)
     watch = Watch(show("MainPID")["MainPID"])
     watch.start()
