@@ -3,7 +3,7 @@
 The values wanted never enter the sandbox: the program's answers come out and are compared outside, so that nothing it patches,
 prints or raises can make it pass.
 
-    systemd   a transient unit: DynamicUser, empty root with /usr read-only, no network, no devices, limits of its cgroup
+    systemd   a transient unit: DynamicUser, nothing to see but /usr read-only, no network, no devices, limits of its cgroup
     bwrap     bubblewrap: new user, PID, network, IPC and mount namespaces, empty root with /usr read-only
     unshare   the same namespaces and root by util-linux alone, for hosts without the two
     none      only limits of resources and a process group: files, network and other processes are open to the program
@@ -222,14 +222,21 @@ def _systemd_run(nonce: str, wall: float) -> list[str]:
            "RestrictNamespaces")  # fmt: skip
     properties: Mapping[str, str] = {
         **dict.fromkeys(yes, "yes"), "ProtectSystem": "strict", "ProtectProc": "invisible", "ProcSubset": "pid",
-        "RestrictAddressFamilies": "none", "CapabilityBoundingSet": "", "SystemCallFilter": "@system-service",
-        "SystemCallErrorNumber": "EPERM", "TemporaryFileSystem": "/:ro", "BindReadOnlyPaths": "/usr -/bin -/sbin -/lib -/lib64",
+        "RestrictAddressFamilies": "AF_UNIX", "CapabilityBoundingSet": "", "SystemCallFilter": "@system-service",
+        "SystemCallErrorNumber": "EPERM", "TemporaryFileSystem": " ".join(f"{one}:ro" for one in _private()),
         "WorkingDirectory": "/tmp", "MemoryMax": f"{MEMORY_MIB}M", "MemorySwapMax": "0", "TasksMax": str(PROCESSES), "CPUQuota": "100%",
         "RuntimeMaxSec": f"{wall:.0f}", "KillSignal": "SIGKILL", "OOMPolicy": "kill",
     }  # fmt: skip
     settings = [part for key, value in properties.items() for part in ("-p", f"{key}={value}")]
     return ["systemd-run", "--quiet", "--pipe", "--wait", "--collect", "--service-type=exec", f"--unit={_unit(nonce)}",
             "--setenv=PYTHONHASHSEED=0", *settings, "--"]  # fmt: skip
+
+
+def _private() -> list[str]:
+    """Folders of the root that become empty ones; DynamicUser brings the host's root back over an empty one."""
+    shown = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "proc", "dev", "sys", "tmp")
+    paths = sorted(f"/{name}" for name in os.listdir("/") if name not in shown)
+    return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
 
 
 def _exchange(process: subprocess.Popen[bytes], job: bytes, end: float) -> bytes | None:

@@ -113,7 +113,7 @@ def test_this_machine_has_a_sandbox() -> None:
 
 @pytest.fixture(params=KINDS, scope="module")
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    return choose(kinds=[request.param], cpu_seconds=1, wall_seconds=2.5)
+    return choose(kinds=[request.param], cpu_seconds=2, wall_seconds=5.0)
 
 
 def test_the_harness_is_right_about_right_and_wrong_programs(sandbox: Sandbox) -> None:
@@ -159,7 +159,7 @@ HOSTILE: dict[str, tuple[str, tuple[str, ...]]] = {
                          "    except OSError:\n        pass\nos._exit(0)\n" + RIGHT, ("error",)),
     "prints the verdict": ("print('ok fib 12/12 passed')\nimport os\nos._exit(0)\n", ("error",)),
     "reads stdin": ("answer = input()\n" + RIGHT, ("error",)),
-    "memory": ("hog = []\ndef fib(n):\n    while True:\n        hog.append(bytearray(1 << 24))\n", ("failed", "error")),
+    "memory": ("hog = []\ndef fib(n):\n    while True:\n        hog.append(bytearray(1 << 27))\n", ("failed", "error")),
     "deep recursion": ("def fib(n):\n    return fib(n + 1)\n", ("failed", "error")),
     "equal to everything": ("class Same(int):\n    def __eq__(self, other):\n        return True\n    __hash__ = int.__hash__\n"
                             "def fib(n):\n    return Same(7)\n", ("failed",)),
@@ -172,7 +172,7 @@ HOSTILE: dict[str, tuple[str, tuple[str, ...]]] = {
     "does not return JSON": ("def fib(n):\n    return {1, 2}\n", ("failed",)),
     "returns itself": ("def fib(n):\n    x = []\n    x.append(x)\n    return x\n", ("failed", "error")),
     "raises what cannot be shown": ("class Odd(BaseException):\n    def __str__(self):\n        raise self\ndef fib(n):\n    raise Odd()\n", ("failed",)),
-    "returns much": ("def fib(n):\n    return 'x' * 10_000_000\n", ("failed",)),
+    "returns much": ("def fib(n):\n    return 'x' * 1_000_000\n", ("failed",)),
 }  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def test_no_hostile_program_passes(sandbox: Sandbox, name: str) -> None:
     began = time.monotonic()
     outcome, detail = run_tests(code, TASK["fib"], sandbox)
     assert outcome in outcomes and outcome != "passed", detail
-    assert detail and time.monotonic() - began < 10
+    assert detail and time.monotonic() - began < 12
 
 
 def test_the_host_is_as_it_was(sandbox: Sandbox, door: http.server.HTTPServer, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def fib(n):
         "root": attempt(lambda: os.listdir("/root")), "home": attempt(lambda: os.listdir("/home")),
         "usr": attempt(lambda: write("/usr/{mark}")), "top": attempt(lambda: write("/{mark}")), "tmp": attempt(lambda: write("/tmp/{mark}")),
         "network": attempt(lambda: socket.create_connection(("127.0.0.1", {door.server_address[1]}), 1)),
-        "processes": sorted(int(one) for one in os.listdir("/proc") if one.isdigit())[-1],
+        "processes": sum(one.isdigit() for one in os.listdir("/proc")),
         "environment": dict(os.environ), "caps": attempt(lambda: [l for l in open("/proc/self/status") if l.startswith("CapEff")]),
         "mount": attempt(lambda: subprocess.run(["mount", "-t", "tmpfs", "x", "/usr"], check=True)),
         "gpu": attempt(lambda: os.listdir("/dev")),
@@ -223,7 +223,7 @@ def fib(n):
     for way in ("passwd", "secret", "root", "home", "usr", "top", "network", "mount"):
         assert got[way].startswith("no: "), (way, got[way])
     assert got["environment"] == {} and "0000000000000000" in got["caps"] and "nvidia" not in got["gpu"]
-    assert got["processes"] < 100 and set(got["files"]) <= {mark}
+    assert got["processes"] < 8 and set(got["files"]) <= {mark}
     assert not door.knocked  # type: ignore[attr-defined]
     assert not [path for path in (f"/usr/{mark}", f"/{mark}", f"/tmp/{mark}") if os.path.exists(path)]
     assert secret.read_text() == "the key"
