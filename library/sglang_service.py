@@ -426,6 +426,16 @@ def log_tail(life: Lifecycle, secrets: list) -> list:
         return []
 
 
+def wanted(module: AnsibleModule, record: dict) -> Want:
+    """What is asked; a run sent twice, because the connection broke before the first was confirmed, restarts once."""
+    asked = {key: module.params[key] for key in _WANTED}
+    run_id = module.params["run_id"]
+    if run_id and record.get("run_id") == run_id and asked["state"] == "restarted":
+        asked["state"] = "started"
+    record["run_id"] = run_id
+    return Want(check=module.check_mode, **asked)
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec=ARGUMENT_SPEC,
@@ -437,11 +447,11 @@ def main() -> None:
     except ImportError:
         module.fail_json(msg=missing_required_lib("requests"), exception=traceback.format_exc())
     secrets = [value for value in (module.params["api_key"], module.params["admin_api_key"]) if value]
-    want = Want(check=module.check_mode, **{key: module.params[key] for key in _WANTED})
     store = Record(module.params["state_dir"], module.params["name"])
     with store.locked(module):
         record = store.load()
         before = json.loads(json.dumps(record))
+        want = wanted(module, record)
         progress = Progress(module.params["state_dir"], module.params["name"], module.params["run_id"])
         life = Lifecycle(*ports(module, secrets), Clock(), want, record, save=store.save, tell=progress)
         try:

@@ -141,3 +141,15 @@ def test_two_at_once(host: Remote, asked: dict[str, Any]) -> None:
     output = first.communicate(timeout=60)[0]
     host.faults()
     one_engine(host, before, json.loads(output))
+
+
+def test_sent_twice_it_restarts_once(host: Remote, asked: dict[str, Any]) -> None:
+    """The connection breaks after the job began and before the controller knows: it sends the same run again."""
+    host.faults()
+    before = starts(host)
+    first = host.start_module(state="restarted", runner="alice@deploy1", run_id="4711", **asked)
+    time.sleep(0.5)
+    second = host.module(state="restarted", runner="alice@deploy1", run_id="4711", **asked)
+    first.communicate(timeout=60)
+    assert second.get("ready", {}).get("completion_tokens") == 32, second
+    one_engine(host, before, second)
