@@ -46,11 +46,12 @@ class Play:
     def __init__(self, host: Remote, folder: Path, asked: dict[str, Any], *flags: str) -> None:
         self.kept = folder / "result.json"
         options = {"name": "ddtree", "state": "started", **asked}
-        variables = {"play_host": host.name, "play_kept": str(self.kept), "play_options": options}
+        variables = {"play_kept": str(self.kept), "play_options": options}
         environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_HOME": str(ROOT / ".ansible"), "NO_COLOR": "1"}
         inventories = [ROOT / "molecule" / "shared" / "inventory", ROOT / "molecule" / "faults" / "inventory"]
         command = [ROOT / ".venv" / "bin" / "ansible-playbook", *(f"--inventory={one}" for one in inventories),
-                   ROOT / "molecule" / "faults" / "files" / "play.yml", f"--extra-vars={json.dumps(variables)}", *flags]  # fmt: skip
+                   ROOT / "molecule" / "faults" / "files" / "play.yml", f"--extra-vars={json.dumps(variables)}",
+                   f"--limit={host.name},localhost", *flags]  # fmt: skip
         self.process = subprocess.Popen(
             [str(word) for word in command], env=environment, cwd=ROOT, start_new_session=True, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
