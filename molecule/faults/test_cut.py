@@ -24,7 +24,7 @@ PHASES: dict[str, dict[str, Any]] = {
     "generate": {"models_before_generate_seconds": 3},
     "verify": {},
 }
-CUT = 4  # seconds without sshd
+CUT = 3  # seconds without sshd
 
 
 @pytest.fixture(params=PHASES)
