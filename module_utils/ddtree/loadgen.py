@@ -64,6 +64,7 @@ def run_cell(spec: CellSpec) -> dict[str, Any]:
 
 def check(spec: CellSpec) -> dict[str, Any]:
     """What the server allows: {model, version, max_running_requests, context_length}. Raises CellError when the cell does not fit."""
+
     async def look() -> dict[str, Any]:
         async with _client(spec) as client:
             return _fits(spec, await client.info())

@@ -66,7 +66,7 @@ def message(line: str) -> tuple[str, dict[str, int]]:
     if not own:
         return text, {}
     ranks = {name: int(number) for name, number in _RANK.findall(own.group(1)) if len(number) < 10}
-    return text[own.end():], ranks
+    return text[own.end() :], ranks
 
 
 def batch(line: str) -> Batch | None:
@@ -80,7 +80,7 @@ def batch(line: str) -> Batch | None:
     head = _BATCH.match(text)
     if not head:
         return None
-    kind, rest = head.group(1).lower(), text[head.end():].strip().rstrip(",")
+    kind, rest = head.group(1).lower(), text[head.end() :].strip().rstrip(",")
     values: dict[str, float] = {}
     for key, place in _PLACES:
         found = place.search(rest)

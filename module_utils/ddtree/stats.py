@@ -35,6 +35,7 @@ def weighted_percentile(values: Sequence[float], weights: Sequence[float], level
 
 def summary(values: Sequence[float], weights: Sequence[float] | None = None, digits: int = 3) -> dict[str, float | None]:
     """{p50, p95, p99}, each None when there is nothing to measure: a zero would be a figure."""
+
     def at(level: int) -> float | None:
         if not values:
             return None

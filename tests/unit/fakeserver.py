@@ -81,7 +81,16 @@ class Fake:
         return f"http://127.0.0.1:{self._runner.addresses[0][1]}"
 
     async def _start(self) -> None:
-        app = web.Application(middlewares=[self._keyed], client_max_size=1 << 26)
+        @web.middleware
+        async def keyed(request: web.Request, handler: Any) -> web.StreamResponse:
+            given = request.headers.get("Authorization", "")
+            self.keys.add(given)
+            if self.key and given != f"Bearer {self.key}":
+                return web.json_response({"error": "Unauthorized"}, status=401)
+            found: web.StreamResponse = await handler(request)
+            return found
+
+        app = web.Application(middlewares=[keyed], client_max_size=1 << 26)
         get, post = app.router.add_get, app.router.add_post
         get("/server_info", self._info)
         get("/v1/models", self._models)
@@ -94,15 +103,6 @@ class Fake:
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-
-    @web.middleware
-    async def _keyed(self, http: web.Request, handler: Any) -> web.StreamResponse:
-        given = http.headers.get("Authorization", "")
-        self.keys.add(given)
-        if self.key and given != f"Bearer {self.key}":
-            return web.json_response({"error": "Unauthorized"}, status=401)
-        found: web.StreamResponse = await handler(http)
-        return found
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "fake"}]})

@@ -137,10 +137,10 @@ def test_the_cache_is_flushed_or_the_cell_is_marked() -> None:
     with Fake(flush_busy=3) as fake:
         assert measure(fake, requests=4, output_tokens=9)["flushed"] is True
     assert fake.flushed == 1
-    for more, words in (({"flush_busy": 999}, "gave 400"), ({"flush_busy": 1, "flush_status": 403}, "gave 403")):
-        with Fake(**more) as fake:
+    for busy, status in ((999, 400), (1, 403)):
+        with Fake(flush_busy=busy, flush_status=status) as fake:
             found = measure(fake, requests=4, output_tokens=9, flush_timeout=0.3)
-        assert found["flushed"] is False and any(one.startswith("not_flushed: ") and words in one for one in found["warnings"])
+        assert found["flushed"] is False and any(one.startswith("not_flushed: ") and f"gave {status}" in one for one in found["warnings"])
 
 
 def test_contaminated_cells_are_marked() -> None:

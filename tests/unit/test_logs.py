@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddtree.ports import CAUSES
 from ddtree.logs import FATAL, batch, fatal, message, progress, read, redact, redact_all
+from ddtree.ports import CAUSES
 
 RECORDED = Path(__file__).resolve().parents[1] / "fixtures" / "recordings"
 NOW = "Decode batch, #running-req: 3, #token: 28, token usage: 0.01, accept len: 3.25, accept rate: 0.32, cuda graph: True, gen throughput (token/s): 110.25, #queue-req: 2"
@@ -61,7 +61,9 @@ def test_block_accept_len_is_another_field() -> None:
 def test_prefill_lines() -> None:
     new = batch("[2026-12-01 03:25:18] Prefill batch, #new-seq: 1, #new-token: 2, #cached-token: 5, token usage: 0.00, #running-req: 0, "
                 "#queue-req: 0, #pending-token: 0, cuda graph: True, input throughput (token/s): 1.53")  # fmt: skip
-    old = batch("Prefill batch. #new-seq: 1, #new-token: 2, #cached-token: 5, cache hit rate: 12.00%, token usage: 0.00, #running-req: 0, #queue-req: 0")
+    old = batch(
+        "Prefill batch. #new-seq: 1, #new-token: 2, #cached-token: 5, cache hit rate: 12.00%, token usage: 0.00, #running-req: 0, #queue-req: 0"
+    )
     assert new is not None and old is not None and new.kind == old.kind == "prefill"
     for one in (new, old):
         assert (one.values["new_tokens"], one.values["cached_tokens"]) == (2, 5) and "tokens" not in one.values
@@ -81,7 +83,15 @@ def test_a_line_cut_off_is_rejected(cut: int) -> None:
 
 
 def test_other_lines_and_dropped_lines() -> None:
-    odd = ["", "\n", "\x00\x00", "x" * 200_000, "Decode batch size is 3", "INFO: batch, accept len: 9.99", "systemd[1]: Suppressed 812 messages from ddtree.service"]
+    odd = [
+        "",
+        "\n",
+        "\x00\x00",
+        "x" * 200_000,
+        "Decode batch size is 3",
+        "INFO: batch, accept len: 9.99",
+        "systemd[1]: Suppressed 812 messages from ddtree.service",
+    ]
     found = read([*odd, NOW])
     assert (found.batches, found.rejected, found.suppressed) == ([batch(NOW)], 0, 812)
 
@@ -119,14 +129,20 @@ def test_fields_are_found_in_any_order(names: list[str], numbers: list[str], pre
 FATAL_LINES = [
     ("bad_flags", "sglang serve: error: unrecognized arguments: --speculative-ddtree-budget 12"),
     ("bad_flags", "launch_server.py: error: argument --tp-size: invalid int value: 'x'"),
-    ("bad_flags", "2026-12-01T03:23:13.119629+0000 vm python3[68]: sglang serve: error: the following arguments are required: --model-path"),
+    (
+        "bad_flags",
+        "2026-12-01T03:23:13.119629+0000 vm python3[68]: sglang serve: error: the following arguments are required: --model-path",
+    ),
     ("invalid_config", "2026-12-01T03:23:31.096719+0000 vm python3[229]: ValueError: Unknown speculative algorithm name: DDTREE"),
     ("invalid_config", "ValueError: DDTREE speculative decoding requires page_size == 1"),
     ("invalid_config", "OSError: /models/x does not appear to have a file named config.json."),
     ("out_of_memory", "[2026-12-01 03:26:32 TP3] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
     ("out_of_memory", "torch.cuda.OutOfMemoryError: CUDA out of memory."),
     ("out_of_memory", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
-    ("port_in_use", "[2026-12-01 03:25:53] ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 30000): address already in use"),
+    (
+        "port_in_use",
+        "[2026-12-01 03:25:53] ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 30000): address already in use",
+    ),
     ("port_in_use", "zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:5557')"),
     ("crashed", "[2026-12-01 03:25:57] SIGQUIT received. signum=None, frame=None. It usually means one child failed."),
     ("crashed", "[2026-12-01 03:25:57] Subprocess scheduler_0 (pid=408) crashed with exit code -9. Triggering SIGQUIT for cleanup..."),
@@ -165,7 +181,10 @@ def test_progress_of_the_recorded_load_only_rises() -> None:
     shown = [found for found in map(progress, (RECORDED / "good.txt").read_text().splitlines()) if found]
     assert shown[-1] == ("ready", 100) and len({words for words, _ in shown}) >= 5
     assert progress("Loading safetensors checkpoint shards:  50% Completed | 32/64 [00:10<00:10]") == ("loading weights", 39)
-    assert progress("\rLoading safetensors checkpoint shards:   0% Completed\rLoading safetensors checkpoint shards: 100% Completed") == ("loading weights", 70)
+    assert progress("\rLoading safetensors checkpoint shards:   0% Completed\rLoading safetensors checkpoint shards: 100% Completed") == (
+        "loading weights",
+        70,
+    )
     assert progress("Decode batch, #running-req: 1") is None
 
 

@@ -1,0 +1,57 @@
+"""What the benchmark says of the simulated engine against what its formula makes it do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from simhost import FILES, Engine, Host
+
+from ddtree.codecheck import TASKS, choose, judge
+from ddtree.loadgen import CellSpec, run_cell
+
+sys.path.append(str(FILES / "site"))
+from sglang.sim import speed
+
+CORPUS = str(Path(__file__).resolve().parents[2] / "roles" / "benchmark" / "files" / "corpus" / "prose.txt")
+OUTPUT = 48
+
+
+@pytest.fixture(scope="module")
+def engine(shared_sim: Host) -> Iterator[Engine]:
+    yield shared_sim.start(budget=12, window=2048).wait_up()
+
+
+@pytest.mark.parametrize("concurrency", [1, 32])
+@pytest.mark.parametrize("context", [60, 1024, 4096])
+def test_figures_meet_the_truth(engine: Engine, context: int, concurrency: int) -> None:
+    found = run_cell(CellSpec(engine.url, context, concurrency, CORPUS, requests=6, output_tokens=OUTPUT))
+    config = speed.config(budget=12, topk=6, window=2048)
+    assert found["output_tok_s"] == pytest.approx(speed.output_tok_s(config, context, concurrency, OUTPUT), rel=0.05)
+    assert found["accept_length"] == pytest.approx(speed.accept_length(config, context), rel=0.01)
+    assert found["accept_source"] == "requests" and found["errors"] == 0 and found["flushed"] is True
+    assert found["ttft_ms"]["p50"] == pytest.approx(speed.ttft_seconds(context) * 1000, rel=0.05, abs=5)
+    assert not [one for one in found["warnings"] if not one.startswith("client_bound")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcomes"),
+    # the wrong fib is too slow for its larger cases
+    [("right", {"passed"}), ("wrong", {"failed", "timeout"}),
+     ("hostile", {"failed", "error", "timeout"}), ("truncated", {"truncated"}), ("empty", {"empty"})],
+)  # fmt: skip
+def test_programs_of_every_kind_get_their_outcome(engine: Engine, shared_sim: Host, mode: str, outcomes: set[str]) -> None:
+    shared_sim.faults(coding=mode, speed=50)
+    sandbox = choose(cpu_seconds=2, wall_seconds=5.0)
+    try:
+        got = {}
+        for task in TASKS:
+            answer = engine.call("/v1/chat/completions", {
+                "messages": [{"role": "user", "content": task.prompt}], "max_tokens": 512, "temperature": 0,
+            })[1]["choices"][0]  # fmt: skip
+            got[task.name] = judge(answer["message"]["content"] or "", task, sandbox, answer["finish_reason"])["outcome"]
+    finally:
+        shared_sim.faults()
+    assert set(got.values()) <= outcomes, got
