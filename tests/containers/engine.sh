@@ -71,3 +71,8 @@ CONF
   mv "$new" "$CONTAINERS_CONF"
   podman info > /dev/null 2> "$CACHE/podman.log" || die "podman does not work: $(tail -n 1 "$CACHE/podman.log")"
 }
+
+# Podman warns of control groups that a container's cgroup file system does not have; nothing here needs them.
+engine() {
+  if [ "$ENGINE" = podman ]; then podman --log-level=error "$@"; else docker "$@"; fi
+}
