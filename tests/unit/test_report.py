@@ -222,7 +222,7 @@ def test_without_a_winner_no_old_one_is_left_to_deploy(tmp_path: Path) -> None:
     report = build(folder)
     assert "best.yml" in write(report, folder) and not (folder / "best.yml").exists()
     assert report.best is None and headline(report) == "No point was measured completely"
-    assert "out_of_memory in phase load" in terminal_table(report) and "deploy.yml" not in (folder / "report.html").read_text()
+    assert "out_of_memory in phase load" in terminal_table(report) and "site.yml" not in (folder / "report.html").read_text()
 
 
 def test_what_was_found_loaded_is_reported_without_a_point(tmp_path: Path) -> None:
