@@ -144,6 +144,8 @@ FATAL: tuple[tuple[str, re.Pattern[str], str], ...] = tuple((cause, re.compile(p
      "another process owns the port, or one that the engine derives from it"),
     ("crashed", r"^(Received sigquit from a child process|SIGQUIT received\.|Initialization failed\. warmup error|"
      r"Subprocess \S+ \(pid=\d+\) crashed with exit code)", "read the log before this line"),
+    ("crashed", r"^RuntimeError: Rank \d+ scheduler died during initialization",
+     "read the log before this line; exit code -9 is a SIGKILL, often the kernel's when the host's memory is used up (dmesg)"),
     ("crashed", r"^(Fatal Python error: |.*\bSegmentation fault\b \(core dumped\))", "read the log before this line"),
 ))  # fmt: skip
 
