@@ -368,6 +368,8 @@ class Lifecycle:
         gone = state.stopped or state.sub == "auto-restart" or state.invocation != mine.invocation or state.restarts > mine.restarts
         if gone or self.clock.now() - self.log_read_at >= LOG_POLL:
             self.log_read_at = self.clock.now()
+            if gone:
+                self.clock.sleep(LOG_SETTLE)  # the last words come after the end
             found = self._fatal_line(mine)
             if found:
                 raise self._dead(*found, state)

@@ -77,7 +77,7 @@ def _scope(report: Report) -> str:
     hosts = sorted({str(record["host"]) for record in report.sweep.records})
     began = [str(record["started"]) for record in report.sweep.records if record.get("started")]
     failed = sum(entry["tier"] == 3 for entry in report.entries)
-    parts = [f"{len(report.entries)} points" + (f" ({failed} without figures)" if failed else "")]
+    parts = [f"{len(report.entries)} point{'' if len(report.entries) == 1 else 's'}" + (f" ({failed} without figures)" if failed else "")]
     parts.append(f"{len(hosts)} hosts" if len(hosts) > 3 else ", ".join(hosts))
     parts += [f"{min(began)[:10]}"] if began else []
     versions = sorted({str(entry["engine"].get("version")) for entry in report.entries if entry["engine"].get("version")})
