@@ -63,8 +63,8 @@ def ready_as_it_should(host: Remote, fault: dict[str, Any], before: dict[str, An
 
 def failed_as_it_should(host: Remote, asked: dict[str, Any], fault: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> None:
     assert after.get("failed"), after
-    assert after["cause"] in listed(fault["cause"]), after
-    assert after["phase"] in listed(fault["phase"]), after
+    said = (after["phase"], after["cause"], after["msg"])
+    assert after["cause"] in listed(fault["cause"]) and after["phase"] in listed(fault["phase"]), said
     assert after["remedy"] and after["msg"]
     last, record = after["phases"][-1], host.record()
     seen = host.look((record["started"] or {}).get("invocation", ""))
