@@ -145,7 +145,7 @@ phases:
   type: list
   elements: dict
   sample: [{name: stop, seconds: 5.1, detail: exited by itself}]
-invocation:
+instance:
   description: Identity of the instance before and after.
   returned: success
   type: dict
@@ -397,7 +397,7 @@ def result(life: Lifecycle, before_record: dict) -> dict:
         "reason": done.reason,
         "phases": done.phases,
         "notes": done.notes,
-        "invocation": {"before": done.before.invocation, "after": done.after.invocation},
+        "instance": {"before": done.before.invocation, "after": done.after.invocation},
         "pid": {"before": done.before.main_pid, "after": done.after.main_pid},
         "vram_mib": {"before": done.vram_before, "after": done.vram_after},
         "active": (done.after if done.after != UnitState() else done.before).active,

@@ -18,7 +18,8 @@ from .ports import Clock, Generation, Gpus, Outcome, Request, RestartError, Serv
 from .vram import Vram
 
 GATE_POLL = 0.1  # seconds between looks while stopping or releasing: two quiet looks end the gate
-LOAD_POLL = 0.2  # seconds between looks while loading
+LOAD_POLL = 0.1  # seconds between looks while loading
+ANSWER_POLL = 0.02  # seconds between looks for an answer; the unit is looked at every LOAD_POLL
 LOG_POLL = 1.0  # seconds between reads of the log while loading
 LOG_SETTLE = 0.3  # seconds for the rest of a traceback
 CAPACITY_DROP = 0.02  # a smaller KV pool than at the last good start means somebody else's VRAM was in the way
@@ -187,10 +188,11 @@ class Lifecycle:
                 self.service.kill_remaining()  # its own children only: the manager has given the unit up
             self._note(f"{len(pids)} processes left")
             if self.clock.now() - began > self.want.stop_timeout:
+                self.service.kill_remaining()  # what was given up must not go on holding the GPUs
                 raise self._failure(
                     "stop_timeout",
-                    f"{self.service.name} still has processes {sorted(pids)} after "
-                    f"{self.want.stop_timeout:.0f} s; the unit is {state.active}",
+                    f"{self.service.name} still had processes {sorted(pids)} after {self.want.stop_timeout:.0f} s "
+                    f"and was {state.active}; they were sent SIGKILL",
                     "look at these processes (state D or R means a driver call: reboot the host)",
                     pids=sorted(pids),
                     result=state.result,
@@ -467,14 +469,16 @@ class Lifecycle:
 
     def _await(self, request: Request, seconds: float) -> Generation | None:
         """The answer, or None once `seconds` are over; fails at once if the instance that was asked dies meanwhile."""
-        deadline = self.clock.now() + seconds
+        deadline = looked = self.clock.now()
+        deadline += seconds
         while True:
             answer = request.result()
             if answer is not None or self.clock.now() >= deadline:
                 return answer
-            if self.phase == "generate":
+            if self.phase == "generate" and self.clock.now() - looked >= LOAD_POLL:
+                looked = self.clock.now()
                 self._still_this_invocation()
-            self.clock.sleep(GATE_POLL)
+            self.clock.sleep(ANSWER_POLL)
 
     def _history(self) -> dict[str, Any]:
         return self.record.setdefault("history", {}).setdefault(self.want.config_id, {})

@@ -29,6 +29,7 @@ _SHOWN = (
     "FragmentPath",
     "DropInPaths",
     "EnvironmentFiles",
+    "NeedDaemonReload",
 )
 _SECRET_LINE = re.compile(r"^(\w*(?:KEY|TOKEN|SECRET|PASSWORD)\w*)=(.*)", re.IGNORECASE)
 
@@ -65,8 +66,9 @@ class Systemd:
         _command(["systemctl", "stop", "--no-block", self.name])
 
     def start(self) -> None:
-        """Never a restart: daemon-reload, forget earlier failures, start."""
-        _command(["systemctl", "daemon-reload"])
+        """Never a restart: daemon-reload where files changed, forget earlier failures, start."""
+        if self._show().get("NeedDaemonReload") == "yes":
+            _command(["systemctl", "daemon-reload"])
         subprocess.run(["systemctl", "reset-failed", self.name], capture_output=True, check=False)
         _command(["systemctl", "start", "--no-block", self.name])
 

@@ -30,7 +30,7 @@ class Vram:
             self._others_mib[gpu.index] = max(gpu.used_mib - ours, 0) if attributable else 0
 
     def strangers(self, gpus: Sequence[Gpu]) -> list[tuple[Gpu, Holder]]:
-        """Foreign processes that hold more than an idle GPU may; one whose size is unknown is judged by its board, if we have no part in it."""
+        """Foreign processes that hold more than an idle GPU may; one of unknown size is judged by its board, if we have no part in it."""
         found = []
         for gpu in gpus:
             ours = any(holder.pid in self.own for holder in gpu.holders)

@@ -50,11 +50,11 @@ def test_fault(host: Remote, asked: dict[str, Any], fault: dict[str, Any]) -> No
 def ready_as_it_should(host: Remote, fault: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> None:
     assert not after.get("failed"), after
     assert after["changed"] == fault.get("changed", True), after
-    assert (after["invocation"]["after"] != before["invocation"]["after"]) == after["changed"]
+    assert (after["instance"]["after"] != before["instance"]["after"]) == after["changed"]
     assert after["ready"]["completion_tokens"] == 32 and after["ready"]["http_status"] == 200
     assert sum(one["seconds"] for one in after["phases"]) >= fault.get("least", 0)
     seen = host.look()
-    assert seen["unit"]["InvocationID"] == after["invocation"]["after"]
+    assert seen["unit"]["InvocationID"] == after["instance"]["after"]
     assert seen["port_pid"] == after["pid"]["after"] == int(seen["unit"]["MainPID"])
     assert set(map(int, seen["engines"])) == set(seen["pids"]), "an engine's process outside the unit"
     if after["changed"]:
@@ -80,7 +80,7 @@ def failed_as_it_should(host: Remote, asked: dict[str, Any], fault: dict[str, An
         assert last["seconds"] <= allowed + CERTAIN, last
     if fault.get("running"):
         assert seen["port_pid"] == before["pid"]["after"], "the running server was touched"
-        assert seen["unit"]["InvocationID"] == before["invocation"]["after"]
+        assert seen["unit"]["InvocationID"] == before["instance"]["after"]
     assert set(map(int, seen["engines"])) <= set(seen["pids"]), "an engine's process outside the unit"
     if after["phase"] == "release":
         assert not seen["engines"], "something was started although the VRAM is held"

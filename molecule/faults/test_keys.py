@@ -65,7 +65,6 @@ def test_no_key_in_any_file_but_the_one_for_it(host: Remote) -> None:
 
 
 @pytest.mark.usefixtures("printed")
-@pytest.mark.xfail(reason="the engine takes its keys as arguments: journald keeps its command line, and it logs its arguments itself")
 def test_no_key_in_the_journal(host: Remote) -> None:
     lines = host.sh("journalctl --no-pager --output=export | grep -aF sk-sentinel-4711 || true")
     assert not lines, lines[:2000]

@@ -126,14 +126,14 @@ def test_fault(unit: Unit, fault: dict[str, Any]) -> None:
         assert after["remedy"] and after["msg"]
     else:
         assert not after.get("failed"), after
-        assert after["invocation"]["after"] != before["invocation"]["after"]
+        assert after["instance"]["after"] != before["instance"]["after"]
         assert after["ready"]["weight_version"] == "cfg1"
         assert max(after["vram_mib"]["after"]) > 60_000
         assert after["killed"] == fault.get("killed", False)
     assert seconds >= fault.get("least", 0)
     if fault.get("running"):
         unit.host.faults()
-        assert unit.run("probed")["invocation"]["before"] == before["invocation"]["after"], "the running server was touched"
+        assert unit.run("probed")["instance"]["before"] == before["instance"]["after"], "the running server was touched"
 
 
 def test_started_is_idempotent_and_follows_a_changed_flag(unit: Unit) -> None:

@@ -146,8 +146,11 @@ FATAL_LINES = [
     ("port_in_use", "zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:5557')"),
     ("crashed", "[2026-12-01 03:25:57] SIGQUIT received. signum=None, frame=None. It usually means one child failed."),
     ("crashed", "[2026-12-01 03:25:57] Subprocess scheduler_0 (pid=408) crashed with exit code -9. Triggering SIGQUIT for cleanup..."),
-    ("crashed", "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). If exit code is -9 (SIGKILL), a common cause is "
-     "the OS OOM killer."),
+    (
+        "crashed",
+        "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). If exit code is -9 (SIGKILL), a common cause is "
+        "the OS OOM killer.",
+    ),
     ("crashed", "Initialization failed. warmup error: Traceback (most recent call last):"),
 ]
 HARMLESS = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,12 +36,12 @@ def program(name: str, mode: str, prompt: str = "") -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_right_programs_are_right_and_wrong_ones_wrong(name: str) -> None:
     for mode in ("right", "wrong"):
-        space: dict[str, object] = {}
+        space: dict[str, Any] = {}
         exec(program(name, mode), space)
         results = []
         for arguments, expected in CASES[name]:
             try:
-                results.append(space[name](*arguments) == expected)  # type: ignore[operator]
+                results.append(space[name](*arguments) == expected)
             except Exception:
                 results.append(False)
         assert all(results) == (mode == "right"), mode
