@@ -7,6 +7,7 @@ module: sweep_record
 short_description: Merge a section into a sweep's result file
 description:
   - Writes one point's result file on the controller; a reader sees the old file or the new one, never a part.
+  - It runs on the controller, as an action plugin, whatever host the task is for.
   - A section with another C(config_id) begins the file again, so that figures of two configurations are never
     mixed.
 options:
@@ -62,50 +63,3 @@ cells:
   returned: state is present
   type: int
 """
-
-import json
-from pathlib import Path
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ddtree.results import ResultError, merge, redact
-
-
-def main() -> None:
-    spec = {
-        "path": {"type": "path", "required": True},
-        "record": {"type": "dict", "default": {}},
-        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        "secrets": {"type": "list", "elements": "str", "default": [], "no_log": True},
-    }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
-    path, secrets = Path(module.params["path"]), module.params["secrets"]
-    before = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    try:
-        if module.params["state"] == "absent":
-            if before and not module.check_mode:
-                path.unlink()
-            module.exit_json(changed=bool(before), path=str(path), diff=_diff(path, before, "", secrets))
-        record, changed = merge(path, module.params["record"], secrets, write=not module.check_mode)
-    except (ResultError, OSError) as error:
-        module.fail_json(msg=redact(str(error), secrets))
-    after = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-    module.exit_json(
-        changed=changed,
-        path=str(path),
-        status=record.get("status") or "",
-        cells=len(record.get("cells") or []),
-        diff=_diff(path, before, after, secrets),
-    )
-
-
-def _diff(path: Path, before: str, after: str, secrets: list[str]) -> dict[str, str]:
-    return {
-        "before_header": str(path),
-        "after_header": str(path),
-        "before": redact(before, secrets),
-        "after": after,
-    }
-
-
-if __name__ == "__main__":
-    main()

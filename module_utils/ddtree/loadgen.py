@@ -225,8 +225,8 @@ class _Loop:
             await asyncio.sleep(0.005)
 
     async def _slot(self, at: int) -> None:
-        # Different lengths put the slots out of step, as they are in a server that has been up for a while.
-        share = (at + 1) / self.spec.concurrency if self.spec.concurrency > 1 else 0.5
+        # Different lengths put the slots out of step; up to half an answer is enough, since a window then has the same gaps of each slot.
+        share = (at + 1) / self.spec.concurrency / 2
         await self._one("warmup", self._warm[at], max(1, round(self.spec.output_tokens * share)))
         while not self._over.is_set():
             if self._next < len(self._measured):

@@ -50,6 +50,13 @@ def run_module(name: str, capsys: pytest.CaptureFixture[str], **args: Any) -> di
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
+def run_record(check: bool = False, **args: Any) -> dict[str, Any]:
+    """The action sweep_record, without a play around it."""
+    action = loaded("action_plugins/sweep_record.py")
+    asked = {name: args.get(name, option.get("default")) for name, option in action.SPEC.items()}
+    return dict(action.apply(asked, check))
+
+
 def test_points_to_launch_to_unit() -> None:
     points = FILTERS["ddtree_points"]({"budget": "12", "topk": "4,6"}, {"tp": "4"})
     assert [one["name"] for one in points] == ["b12-k4-w2048-tp4", "b12-k6-w2048-tp4"]
@@ -173,26 +180,26 @@ def test_filters_in_a_real_play(tmp_path: Path) -> None:
 # -- modules
 
 
-def test_sweep_record_merges_and_is_honest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sweep_record_merges_and_is_honest(tmp_path: Path) -> None:
     path = tmp_path / "s" / "h" / "b8.json"
     first = {"config_id": "a", "cells": [{"context": 60, "concurrency": 1, "output_tok_s": 1.5}]}
-    plan = run_module("sweep_record", capsys, path=str(path), record=first, _ansible_check_mode=True, _ansible_diff=True)
+    plan = run_record(check=True, path=str(path), record=first)
     assert plan["changed"] and not path.exists() and '"output_tok_s": 1.5' in plan["diff"]["after"]
-    assert run_module("sweep_record", capsys, path=str(path), record=first)["changed"]
-    again = run_module("sweep_record", capsys, path=str(path), record=first)
+    assert run_record(path=str(path), record=first)["changed"]
+    again = run_record(path=str(path), record=first)
     assert (again["changed"], again["cells"], again["status"]) == (False, 1, "")
-    bad = run_module("sweep_record", capsys, path=str(path), record={"status": "fine"})
-    assert bad["failed"] and bad["msg"].endswith("status is 'fine', one of ok, failed, skipped is wanted")
-    gone = run_module("sweep_record", capsys, path=str(path), state="absent", _ansible_check_mode=True)
+    with pytest.raises(ValueError, match="status is 'fine', one of ok, failed, skipped is wanted"):
+        run_record(path=str(path), record={"status": "fine"})
+    gone = run_record(check=True, path=str(path), state="absent")
     assert gone["changed"] and path.exists()
-    assert run_module("sweep_record", capsys, path=str(path), state="absent")["changed"] and not path.exists()
-    assert not run_module("sweep_record", capsys, path=str(path), state="absent")["changed"]
+    assert run_record(path=str(path), state="absent")["changed"] and not path.exists()
+    assert not run_record(path=str(path), state="absent")["changed"]
 
 
-def test_sweep_record_leaks_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sweep_record_leaks_no_secret(tmp_path: Path) -> None:
     path = tmp_path / "h" / "x.json"
     told = {"engine": {"resolved": {"api_key": "hunter2secret", "launch_command": "--api-key hunter2secret"}}}
-    result = run_module("sweep_record", capsys, path=str(path), record=told, secrets=["hunter2secret"], _ansible_diff=True)
+    result = run_record(path=str(path), record=told, secrets=["hunter2secret"])
     assert "hunter2secret" not in json.dumps(result) and "hunter2secret" not in path.read_text()
     assert "--api-key ***" in path.read_text()
 
@@ -211,25 +218,3 @@ def test_sweep_report_writes_once(tmp_path: Path, capsys: pytest.CaptureFixture[
     ):
         failed = run_module("sweep_report", capsys, **{"dir": str(folder), **options})
         assert failed["failed"] and said in failed["msg"].replace("'fastest' is no objective", "the objective is")
-
-
-@pytest.mark.parametrize("name", ["sweep_record", "sweep_report"])
-def test_documentation_is_the_argument_spec(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, seen = loaded(f"library/{name}.py"), {}
-
-    class StopError(Exception):
-        pass
-
-    def capture(**kwargs: Any) -> None:
-        seen.update(kwargs["argument_spec"])
-        raise StopError
-
-    monkeypatch.setattr(module, "AnsibleModule", capture)
-    with pytest.raises(StopError):
-        module.main()
-    options = yaml.safe_load(module.DOCUMENTATION)["options"]
-    assert set(options) == set(seen)
-    for key, option in options.items():
-        for field in ("type", "required", "default", "choices", "elements"):
-            assert option.get(field) == seen[key].get(field), f"{key}.{field}"
-    assert yaml.safe_load(module.RETURN) and yaml.safe_load(module.EXAMPLES)

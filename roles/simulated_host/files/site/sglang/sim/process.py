@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import time
@@ -12,8 +13,9 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
 def log(text: str, tag: str = "") -> None:
-    """Write one line as SGLang's logger does: `[2026-12-01 03:23:59 TP0] text`."""
-    put(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}{f' {tag}' if tag else ''}] {text}")
+    """Write one line as SGLang's logger does: `[2026-12-01 03:23:59 TP0] text`, through the record factory of logging."""
+    record = logging.getLogRecordFactory()("sglang", logging.INFO, __file__, 0, text, (), None)
+    put(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}{f' {tag}' if tag else ''}] {record.getMessage()}")
 
 
 def put(text: str) -> None:
