@@ -16,7 +16,7 @@ sys.path.append(str(ROOT / "roles" / "simulated_host" / "files" / "site"))
 
 from sglang.sim import coding, faults, flags, text, tokenizer  # noqa: E402
 
-CASES = {
+CASES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "is_palindrome": [(("level",), True), (("ab",), False), (("",), True)],
     "fib": [((0,), 0), ((1,), 1), ((10,), 55)],
     "merge_sorted": [(([1, 3], [2, 4]), [1, 2, 3, 4]), (([], [1]), [1]), (([2], [1, 1]), [1, 1, 2])],
