@@ -9,7 +9,6 @@ back is refused.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,@+-]+")
@@ -22,9 +21,8 @@ class QuoteError(ValueError):
     """
 
 
-def systemd_exec(argv: Sequence[str], secret_flags: Mapping[str, str] | None = None) -> str:
-    """The value of ExecStart=: one argument a line. `secret_flags` maps a flag to the variable that systemd
-    puts in.
+def systemd_exec(argv: Sequence[str]) -> str:
+    """The value of ExecStart=: one argument a line.
 
     Raises QuoteError for a program that is no absolute path and for control characters.
     """
@@ -33,10 +31,7 @@ def systemd_exec(argv: Sequence[str], secret_flags: Mapping[str, str] | None = N
     program = str(argv[0])
     if not program.startswith("/") or "$" in program:
         raise QuoteError(f"the program {program!r} is no absolute path without '$', which systemd asks for")
-    words = [systemd_word(str(one)) for one in argv]
-    for flag, variable in (secret_flags or {}).items():
-        words += [systemd_word(flag), f"${{{_variable(variable)}}}"]
-    return " \\\n  ".join(words)
+    return " \\\n  ".join(systemd_word(str(one)) for one in argv)
 
 
 def systemd_word(text: str) -> str:
@@ -53,17 +48,11 @@ def env_line(name: str, value: str) -> str:
     return f'{name}="' + re.sub(r'(["\\`$])', r"\\\1", value) + '"'
 
 
-def supervisor_command(argv: Sequence[str], secret_flags: Mapping[str, str] | None = None) -> str:
-    """The value of command=. With `secret_flags` a shell puts the variables in and replaces itself by the
-    program.
-    """
+def supervisor_command(argv: Sequence[str]) -> str:
+    """The value of command=. Raises QuoteError as the others do."""
     if not argv:
         raise QuoteError("the command is empty")
-    words = [str(one) for one in argv]
-    if secret_flags:
-        tail = " ".join(f'{shlex.quote(flag)} "${_variable(variable)}"' for flag, variable in secret_flags.items())
-        words = ["/bin/sh", "-c", f'exec "$@" {tail}', "sh", *words]
-    return " ".join(_supervisor_word(one) for one in words)
+    return " ".join(_supervisor_word(str(one)) for one in argv)
 
 
 def supervisor_env(environment: Mapping[str, str]) -> str:

@@ -75,9 +75,9 @@ def test_points_to_launch_to_unit() -> None:
         "secret_flags",
         "key",
     }
-    text = FILTERS["ddtree_systemd_exec"](launch["argv"], launch["secret_flags"])
-    assert text.startswith("/p \\\n") and text.endswith("${DDTREE_API_KEY}")
-    assert "DDTREE_API_KEY" in FILTERS["ddtree_supervisor_command"](launch["argv"], launch["secret_flags"])
+    text = FILTERS["ddtree_systemd_exec"](launch["argv"])
+    assert text.startswith("/p \\\n") and "api-key" not in text
+    assert FILTERS["ddtree_supervisor_command"](launch["argv"]).startswith("/p -m sglang.launch_server ")
     assert FILTERS["ddtree_env_line"]("a$b", "X") == 'X="a\\$b"'
     assert FILTERS["ddtree_supervisor_env"]({"B": "1", "A": "50%"}) == 'A="50%%",B="1"'
 

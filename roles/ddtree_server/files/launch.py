@@ -20,7 +20,7 @@ def main() -> None:
         record = make(*args, **kwargs)
         text = record.getMessage()
         for key in keys.values():
-            text = text.replace(key, "***")
+            text = text.replace(key, "***").replace(repr(key)[1:-1], "***")  # arguments are logged as Python writes them
         record.msg, record.args = text, ()
         return record
 
