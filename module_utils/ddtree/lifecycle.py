@@ -172,7 +172,7 @@ class Lifecycle:
             self.clock.sleep(LOAD_POLL)
             running = self.server.running_requests()
         self.outcome.cut_off_requests = running or 0
-        self.detail = f"{self.outcome.cut_off_requests} requests cut off" if running else "idle"
+        self.detail = f"{self.outcome.cut_off_requests} requests still run" if running else "idle"
 
     def _stop(self) -> None:
         """Stop, and wait until the unit has no process left."""
@@ -198,8 +198,10 @@ class Lifecycle:
                     result=state.result,
                 )
             self.clock.sleep(GATE_POLL)
-        self.outcome.killed = state.result in ("timeout", "signal", "watchdog") and not self.outcome.before.stopped
-        self.detail = f"ended by SIGKILL ({state.result})" if self.outcome.killed else "exited by itself"
+        self.outcome.killed = state.result in ("timeout", "watchdog") and not self.outcome.before.stopped
+        # SGLang up to 0.5.17 ends itself with SIGKILL once it has drained: the manager calls that a signal, and nobody was cut off by it.
+        own = {"timeout": "ended by SIGKILL (timeout)", "watchdog": "ended by SIGKILL (watchdog)", "signal": "ended itself by a signal"}
+        self.detail = "exited by itself" if self.outcome.before.stopped else own.get(state.result, "exited by itself")
 
     def _release(self) -> None:
         """Wait until each GPU is free on two looks in a row and the port is nobody's."""

@@ -28,6 +28,7 @@ class Plan:
     loads_config: str | None = None  # another configuration than asked
     child_survives: float = 0.0  # seconds that a child outlives the main process
     ignores_sigterm: bool = False
+    ends_by_signal: bool = False  # kills itself at the end of its own drain, as SGLang 0.5.17 does
     unit_stop_timeout: float = 60.0
 
 
@@ -120,7 +121,7 @@ class World:
             )
         if crashed and one.plan.restart_always and one.stop_asked == NEVER:
             return UnitState(active="activating", sub="auto-restart", result="exit-code", invocation=f"inv{one.number}")
-        result = "timeout" if one.plan.ignores_sigterm else "success"
+        result = "timeout" if one.plan.ignores_sigterm else "signal" if one.plan.ends_by_signal else "success"
         return UnitState(
             active="failed" if crashed else "inactive",
             result="exit-code" if crashed else result,

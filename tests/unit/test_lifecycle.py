@@ -64,6 +64,12 @@ def test_br52_a_stop_that_ended_in_sigkill_is_told() -> None:
     assert outcome.killed
 
 
+def test_an_engine_that_kills_itself_after_its_drain_was_not_cut_off() -> None:
+    outcome = lifecycle(World(old=Plan(ends_by_signal=True))).run()
+    assert not outcome.killed
+    assert [one["detail"] for one in outcome.phases if one["name"] == "stop"] == ["ended itself by a signal"]
+
+
 @pytest.mark.parametrize("mib", [0, 103, 256, 900])
 def test_br07_some_memory_held_by_others_is_no_failure(mib: int) -> None:
     lifecycle(World(foreign_mib={3: mib})).run()
