@@ -8,12 +8,12 @@ Each shape is what this command does:
 
 from __future__ import annotations
 
+import importlib
 import sys
-
-from sglang.benchmark.serving import cli_main
 
 
 def main() -> None:
+    cli_main = importlib.import_module("sglang.benchmark.serving").cli_main
     url, tokenizer, length, path, *shapes = sys.argv[1:]
     for shape in shapes:
         context, concurrency, requests = shape.split(":")
