@@ -401,8 +401,8 @@ class Lifecycle:
         return next(iter(specific or found), None)
 
     def _dead(self, cause: str, seen: str, hint: str, state: UnitState) -> RestartError:
-        if state.sub == "auto-restart" or state.invocation != self.outcome.after.invocation:
-            self.service.stop()  # ours, and it would try again all night
+        if not state.stopped:
+            self.service.stop()  # ours, and its manager would try again all night
         baseline = self.record.get("baseline_mib") or []
         if cause == "out_of_memory" and baseline:
             idle = max(baseline) <= self.want.idle_mib
