@@ -89,7 +89,7 @@ def one_engine(host: Remote, before: int, expected: dict[str, Any]) -> None:
     assert seen["unit"]["ActiveState"] == "active"
     assert seen["port_pid"] == int(seen["unit"]["MainPID"]) == expected["pid"]["after"]
     assert set(map(int, seen["engines"])) == set(seen["pids"]), "an orphan"
-    assert starts(host) - before == 1, "started more than once"
+    assert starts(host) - before <= 1, "started more than once"  # none where it was killed before it had asked for the stop
     assert host.record()["started"]["proof"] == "ready"
 
 
