@@ -6,6 +6,7 @@ found by its own name, so that fields may come, go and change places.
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from collections.abc import Iterable
@@ -13,12 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-# journald (short-iso-precise and short), then Ray, then SGLang's own `[date time DP0 TP0] `.
-_JOURNAL = re.compile(
-    r"^(?:\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) \S+ [^\s:\[]+(?:\[\d+\])?: "
-)
+_TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+# journald (short-iso, short-iso-precise, short-unix, short) or a container's runtime, then Ray, then SGLang's own `[date time DP0 TP0] `.
+_JOURNAL = re.compile(rf"^(?:{_TIME}|\d{{9,11}}\.\d{{1,6}}|[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d) \S+ [^\s:\[]+(?:\[\d+\])?: ")
+_CONTAINER = re.compile(rf"^(?:[\w.-]+ +\| )?(?:{_TIME} (?:std(?:out|err) [FP] )?)?")
+_STAMP = re.compile(rf"^(?:[\w.-]+ +\| )?\[?({_TIME}|\d{{9,11}}\.\d{{1,6}}(?= ))")
+_ISO = re.compile(r"(\d+)-(\d+)-(\d+)[T ](\d+):(\d+):(\d+)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):?(\d\d))?")
 _RAY = re.compile(r"^\((?:\w+) pid=\d+(?:, ip=[\d.:a-f]+)?\) ")
-_OWN = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?((?: [A-Z_]+\d+)*)\] ?")
+_OWN = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)((?: [A-Z_]+\d+)*)\] ?")
 _RANK = re.compile(r" ([A-Z_]+)(\d+)")
 _BATCH = re.compile(r"^(Decode|Prefill) batch(?: \[(\d+)\])?[.,]")
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?=%?(?:,|\s*$|\s+#))")
@@ -36,7 +39,8 @@ _PLACES = [
     (key, re.compile(r"(?:^|,\s*|\s(?=#))" + re.escape(name) + r":[ \t]*([^,\s]*)"))
     for key, names in _FIELDS.items() for name in names
 ]  # fmt: skip
-_LEAST_FIELDS = {"decode": ("running", "throughput"), "prefill": ("new_sequences",)}
+# The last of them ends every shape or nearly so: a line that lacks it was cut, and its last number may be half a number.
+_LEAST_FIELDS = {"decode": ("running", "throughput", "queued"), "prefill": ("new_sequences", "new_tokens", "queued")}
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,47 @@ class Reading:
 def message(line: str) -> tuple[str, dict[str, int]]:
     """The engine's own words of a line, without colours and prefixes, and the ranks of its prefix."""
     text = _ANSI.sub("", line).strip("\r\n\x00 ")
-    text = _RAY.sub("", _JOURNAL.sub("", text, count=1), count=1)
+    text = _RAY.sub("", _outer(text), count=1)
     own = _OWN.match(text)
     if not own:
         return text, {}
-    ranks = {name: int(number) for name, number in _RANK.findall(own.group(1)) if len(number) < 10}
+    ranks = {name: int(number) for name, number in _RANK.findall(own.group(2)) if len(number) < 10}
     return text[own.end() :], ranks
+
+
+def _outer(text: str) -> str:
+    """A line without what journald or a container's runtime puts before it."""
+    journal = _JOURNAL.match(text)
+    return text[journal.end() :] if journal else _CONTAINER.sub("", text, count=1)
+
+
+def when(line: str, offset: float | None = None) -> float | None:
+    """The time of a line in seconds of the epoch: the outer stamp, else the engine's own, whole seconds mostly; None without one.
+
+    A stamp without a zone is in the zone of this machine, or `offset` seconds east of Greenwich.
+    """
+    text = _ANSI.sub("", line).lstrip("\r\n\x00 ")
+    for part in (text, _RAY.sub("", _outer(text), count=1)):
+        found = _STAMP.match(part)
+        if found:
+            return _epoch(found.group(1), offset)
+    return None
+
+
+def _epoch(stamp: str, offset: float | None) -> float | None:
+    iso = _ISO.match(stamp)
+    if iso is None:
+        return float(stamp)
+    zone = None if offset is None else datetime.timezone(datetime.timedelta(seconds=offset))
+    if iso.group(8) or iso.group(9):
+        minutes = int(iso.group(10) or 0) * 60 + int(iso.group(11) or 0)
+        zone = datetime.timezone(datetime.timedelta(minutes=-minutes if iso.group(9) == "-" else minutes)) if minutes < 1440 else None
+    try:
+        year, month, day, hour, minute, second = (int(iso.group(at)) for at in range(1, 7))
+        whole = datetime.datetime(year, month, day, hour, minute, second, tzinfo=zone)
+        return whole.timestamp() + float(f"0.{iso.group(7) or 0}")
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def batch(line: str) -> Batch | None:
@@ -116,6 +155,66 @@ def read(lines: Iterable[str]) -> Reading:
         if one:
             found.batches.append(one)
     return found
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The accept length of a time's decode lines; None where `why` says so.
+
+    Each line counts by its running requests, since it stands for a fixed number of steps of each. Unlike the count over
+    requests, the engine's leaves out the token that a prefill gives.
+    """
+
+    accept_length: float | None
+    lines: int = 0  # that were counted
+    ranks: int = 0  # that they came from
+    lost: int = 0  # lines of that time that were cut off, impossible, or dropped by journald
+    why: str = ""
+
+
+def accepted(lines: Iterable[str], begin: float, end: float, fresh: bool = False, offset: float | None = None) -> Accepted:
+    """The accept length that the lines between two times tell, both in seconds of the epoch by the clock of the lines.
+
+    A line covers the steps since the one before, so the first of each rank reaches back before `begin` and is left out, unless the
+    counters were reset then (`fresh`: the cache was flushed). Of ranks that tell the same, e.g. TP0 and TP1, one counts.
+    """
+    told: dict[int, dict[tuple[tuple[str, int], ...], list[Batch]]] = {}
+    lost = decoded = silent = zero = 0
+    for line in (part for whole in lines for part in whole.split("\r")):
+        if "batch" not in line and "Suppressed" not in line:
+            continue
+        at = when(line, offset)
+        if at is None or not begin <= at <= end:
+            continue
+        found = read([line])
+        lost += found.rejected + found.suppressed
+        for one in found.batches:
+            if one.kind == "decode":
+                decoded += 1
+                same = tuple(sorted((name, rank) for name, rank in one.ranks.items() if name != "DP"))
+                told.setdefault(one.ranks.get("DP", 0), {}).setdefault(same, []).append(one)
+    weighted = total = 0.0
+    counted = ranks = 0
+    for copies in told.values():
+        of_rank = copies[min(copies)]
+        silent += sum("accept_length" not in one.values for one in of_rank)
+        accepts = [(one.values["accept_length"], max(1.0, one.values["running"])) for one in of_rank[0 if fresh else 1 :]
+                   if "accept_length" in one.values]  # fmt: skip
+        zero += sum(accept < 1 for accept, _ in accepts)
+        good = [(accept, weight) for accept, weight in accepts if accept >= 1]
+        counted, ranks = counted + len(good), ranks + bool(good)
+        weighted, total = weighted + sum(accept * weight for accept, weight in good), total + sum(weight for _, weight in good)
+    if counted:
+        return Accepted(weighted / total, counted, ranks, lost)
+    if zero:
+        why = "its lines say an accept length below 1: this build does not count it"
+    elif silent:
+        why = "its decode lines have no accept length: it runs without speculation"
+    elif decoded:
+        why = "its only decode lines of this time reach back before it: the time is shorter than the engine's decode log interval"
+    else:
+        why = "it logged no decode line in this time"
+    return Accepted(None, 0, 0, lost, why)
 
 
 # -- the end of a start ----------------------------------------------------------------------------------------------------
