@@ -84,6 +84,17 @@ options:
     description: Marks the events of this run in the progress file.
     type: str
     default: ''
+  router_url:
+    description:
+      - The SGLang router that sends requests to this server. It must answer before anything is stopped; the server is taken out of it
+        before the drain, and put back once it is ready and verified. A server that could not be made ready stays out.
+    type: str
+  router_api_key:
+    description: The key of the router's control plane. Never shown.
+    type: str
+  router_worker:
+    description: The URL by which the router reaches this server; made of O(host) and O(port) if not given.
+    type: str
   drain_timeout:
     description: Seconds that requests in flight get before the stop.
     type: float
@@ -207,11 +218,7 @@ log_tail:
   elements: str
 """
 
-import contextlib
-import fcntl
 import json
-import os
-import tempfile
 import time
 import traceback
 
@@ -219,8 +226,10 @@ from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible.module_utils.ddtree.gpus import Nvml
 from ansible.module_utils.ddtree.lifecycle import Lifecycle
 from ansible.module_utils.ddtree.logs import redact
+from ansible.module_utils.ddtree.memory import BusyError, Memory, Progress
 from ansible.module_utils.ddtree.ports import RestartError, UnitState, Want
-from ansible.module_utils.ddtree.server import Sglang
+from ansible.module_utils.ddtree.router import Router
+from ansible.module_utils.ddtree.server import Sglang, probe_address
 from ansible.module_utils.ddtree.services import ServiceError, Supervisor, Systemd
 
 LOG_TAIL = 40
@@ -256,6 +265,9 @@ ARGUMENT_SPEC = {
     "min_tokens": {"type": "int", "default": 32},
     "runner": {"type": "str", "default": ""},
     "run_id": {"type": "str", "default": ""},
+    "router_url": {"type": "str"},
+    "router_api_key": {"type": "str", "no_log": True},
+    "router_worker": {"type": "str"},
     "drain_timeout": {"type": "float", "default": 30},
     "stop_timeout": {"type": "float", "default": 240},
     "release_timeout": {"type": "float", "default": 120},
@@ -283,85 +295,6 @@ class Clock:
     sleep = staticmethod(time.sleep)
 
 
-class Record:
-    """What is remembered between runs, and the lock that keeps a second run out."""
-
-    def __init__(self, folder: str, unit: str) -> None:
-        self._path = os.path.join(folder, f"{unit}.json")
-        self._lock = os.path.join(folder, f"{unit}.lock")
-        self._folder = folder
-
-    def load(self) -> dict:
-        try:
-            with open(self._path) as file:
-                return dict(json.load(file))
-        except (OSError, ValueError):
-            return {}
-
-    def save(self, record: dict) -> None:
-        handle, temporary = tempfile.mkstemp(dir=self._folder, prefix=".record-")
-        with os.fdopen(handle, "w") as file:
-            json.dump(record, file, indent=1)
-        os.replace(temporary, self._path)
-
-    @contextlib.contextmanager
-    def locked(self, module: AnsibleModule):
-        """Hold the unit, or fail with who does. The lock goes with its process, however that ends."""
-        os.makedirs(self._folder, mode=0o755, exist_ok=True)
-        mine = {key: module.params[key] for key in ("runner", "state", "config_id")}
-        with open(self._lock, "a+") as file:
-            while not _lock(file):
-                holder = self._holder(file)
-                if not mine["runner"] or mine != {key: holder.get(key) for key in mine}:
-                    who = f"pid {holder.get('pid')} ({holder.get('runner') or 'unknown'}) since {holder.get('since')}"
-                    module.fail_json(
-                        msg=f"{module.params['name']} is being worked on by {who}",
-                        phase="inspect",
-                        cause="busy",
-                        phases=[],
-                        remedy="wait for that run, or end it",
-                        evidence=holder,
-                        log_tail=[],
-                    )
-                time.sleep(0.5)
-            file.truncate(0)
-            json.dump({"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **mine}, file)
-            file.flush()
-            yield
-
-    @staticmethod
-    def _holder(file) -> dict:
-        file.seek(0)
-        try:
-            return dict(json.loads(file.read()))
-        except ValueError:
-            return {}
-
-
-def _lock(file) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-class Progress:
-    """The events of this run, one JSON a line, for whoever watches while it goes on."""
-
-    def __init__(self, folder: str, unit: str, run_id: str) -> None:
-        self._run_id = run_id
-        self._file = open(os.path.join(folder, f"{unit}.progress"), "w")  # noqa: SIM115  open for the module's life
-        self._written = 0.0
-
-    def __call__(self, event: dict) -> None:
-        now = time.monotonic()
-        if event.get("begin") or event.get("end") or now - self._written > 1:
-            self._written = now
-            self._file.write(json.dumps({"run": self._run_id, **event}) + "\n")
-            self._file.flush()
-
-
 def ports(module: AnsibleModule, secrets: list):
     """The real unit, GPUs and server."""
     asked = module.params
@@ -378,6 +311,14 @@ def ports(module: AnsibleModule, secrets: list):
         timeout=asked["generate_timeout"],
     )
     return service, Nvml(asked["gpus"]), server
+
+
+def router(asked: dict) -> Router | None:
+    """The router in front of the server, if there is one."""
+    if not asked["router_url"]:
+        return None
+    worker = asked["router_worker"] or f"http://{probe_address(asked['host'])}:{asked['port']}"
+    return Router(asked["router_url"], worker, asked["router_api_key"] or "", asked["api_key"] or "")
 
 
 def diff(life: Lifecycle, record: dict) -> dict:
@@ -446,40 +387,55 @@ def main() -> None:
         import requests  # noqa: F401  the server port needs it; say so before anything is stopped
     except ImportError:
         module.fail_json(msg=missing_required_lib("requests"), exception=traceback.format_exc())
-    secrets = [value for value in (module.params["api_key"], module.params["admin_api_key"]) if value]
-    store = Record(module.params["state_dir"], module.params["name"])
-    with store.locked(module):
-        record = store.load()
-        before = json.loads(json.dumps(record))
-        want = wanted(module, record)
-        progress = Progress(module.params["state_dir"], module.params["name"], module.params["run_id"])
-        life = Lifecycle(*ports(module, secrets), Clock(), want, record, save=store.save, tell=progress)
-        try:
-            life.run()
-            progress({"over": True, "end": True})
-        except RestartError as failure:
-            progress({"over": True, "end": True})
-            said = failure.as_dict()
-            said["evidence"] = json.loads(redact(json.dumps(said["evidence"], default=str), secrets))
-            module.fail_json(
-                msg=redact(f"{failure.message}. {failure.remedy}", secrets),
-                phases=life.outcome.phases,
-                changed=life.outcome.changed,
-                log_tail=log_tail(life, secrets),
-                **{key: said[key] for key in ("phase", "cause", "remedy", "evidence")},
-            )
-        except ServiceError as error:
-            module.fail_json(
-                msg=redact(str(error), secrets),
-                phase=life.phase,
-                cause="invalid_config",
-                phases=life.outcome.phases,
-                changed=life.outcome.changed,
-                remedy="the service manager must answer",
-                evidence={},
-                log_tail=log_tail(life, secrets),
-            )
-        module.exit_json(**result(life, before))
+    secrets = [module.params[name] for name in ("api_key", "admin_api_key", "router_api_key") if module.params[name]]
+    store = Memory(module.params["state_dir"], module.params["name"])
+    try:
+        with store.locked({key: module.params[key] for key in ("runner", "state", "config_id")}):
+            bring(module, store, secrets)
+    except BusyError as busy:
+        module.fail_json(
+            msg=f"{module.params['name']} is being worked on by {busy}",
+            phase="inspect",
+            cause="busy",
+            phases=[],
+            remedy="wait for that run, or end it",
+            evidence=busy.holder,
+            log_tail=[],
+        )
+
+
+def bring(module: AnsibleModule, store: Memory, secrets: list) -> None:
+    """Bring the unit to its state, while nobody else works on it."""
+    asked, record = module.params, store.load()
+    before = json.loads(json.dumps(record))
+    progress = Progress(asked["state_dir"], asked["name"], asked["run_id"])
+    life = Lifecycle(*ports(module, secrets), Clock(), wanted(module, record), record, save=store.save, tell=progress, router=router(asked))
+    try:
+        life.run()
+    except RestartError as failure:
+        progress({"over": True, "end": True})
+        said = failure.as_dict()
+        said["evidence"] = json.loads(redact(json.dumps(said["evidence"], default=str), secrets))
+        module.fail_json(
+            msg=redact(f"{failure.message}. {failure.remedy}", secrets),
+            phases=life.outcome.phases,
+            changed=life.outcome.changed,
+            log_tail=log_tail(life, secrets),
+            **{key: said[key] for key in ("phase", "cause", "remedy", "evidence")},
+        )
+    except ServiceError as error:
+        module.fail_json(
+            msg=redact(str(error), secrets),
+            phase=life.phases.name,
+            cause="invalid_config",
+            phases=life.outcome.phases,
+            changed=life.outcome.changed,
+            remedy="the service manager must answer",
+            evidence={},
+            log_tail=log_tail(life, secrets),
+        )
+    progress({"over": True, "end": True})
+    module.exit_json(**result(life, before))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a restart needs of a machine, as four ports (service, gpus, server, clock), and the words that go through them."""
+"""What a restart needs of a machine, as four ports (service, gpus, server, clock) and, where there is one, the router; and their words."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ CAUSES = (
     "no_gpu",
     "busy",
     "host_lost",
+    "router_unreachable",
 )
 
 
@@ -117,6 +118,14 @@ class Server(Protocol):
     def ask(self) -> Request: ...
     def info(self) -> Mapping[str, Any]: ...
     def running_requests(self) -> int | None: ...
+
+
+class Router(Protocol):
+    """The unit's place among the workers of a router; each raises RouterError."""
+
+    def serves(self) -> bool: ...
+    def withdraw(self) -> bool: ...
+    def enrol(self) -> bool: ...
 
 
 class Clock(Protocol):

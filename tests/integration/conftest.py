@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from simhost import FILES, Host
+from supervised import Unit
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +36,11 @@ def shared_sim(tmp_path_factory: pytest.TempPathFactory, nvml_library: Path) -> 
     host = Host(tmp_path_factory.mktemp("sim"), nvml_library)
     yield host
     host.close()
+
+
+@pytest.fixture
+def unit(sim: Host) -> Iterator[Unit]:
+    """A supervised engine on a fresh simulated host."""
+    one = Unit(sim)
+    yield one
+    one.close()

@@ -1,0 +1,155 @@
+"""A restart behind the real sglang-router: nothing that the router accepted is lost, and a server that is not ready stays out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simhost import Engine, Host, free_port
+from supervised import Unit
+
+from ddtree.router import Router, RouterError
+
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+ASKED = {"text": "Tell me about trees.", "sampling_params": {"temperature": 0, "max_new_tokens": 100, "ignore_eos": True}}
+
+
+class Gateway:
+    """A router process without workers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        with (folder / "router.log").open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "sglang_router.launch_router", "--host", "127.0.0.1", "--port", str(self.port),
+                 "--prometheus-port", str(free_port()), "--worker-startup-check-interval", "1"], stdout=log, stderr=log,
+            )  # fmt: skip
+        end = time.monotonic() + 30
+        while self.call("/liveness") != 200:
+            assert time.monotonic() < end and self.process.poll() is None, (folder / "router.log").read_text()[-2000:]
+            time.sleep(0.1)
+
+    def call(self, path: str, body: Any = None) -> int:
+        """The status, or 0 when nobody answers."""
+        asked = urllib.request.Request(self.url + path, json.dumps(body).encode() if body else None, {"Content-Type": "application/json"})
+        try:
+            with _opener.open(asked, timeout=60) as answer:
+                answer.read()
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(20)
+
+
+class Clients:
+    """Four clients that never stop asking; `seen` holds each status."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.seen: list[int] = []
+        self._gateway, self._over = gateway, threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(4)]
+
+    def _ask(self) -> None:
+        while not self._over.is_set():
+            self.seen.append(self._gateway.call("/generate", ASKED))
+
+    def __enter__(self) -> Clients:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    one = Gateway(tmp_path)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def neighbour(tmp_path: Path, nvml_library: Path) -> Iterator[Engine]:
+    """Another worker, on another host, that keeps the service up."""
+    folder = tmp_path / "neighbour"
+    folder.mkdir()
+    host = Host(folder, nvml_library)
+    yield host.start().wait_up()
+    host.close()
+
+
+def test_a_restart_loses_no_request(unit: Unit, gateway: Gateway, neighbour: Engine) -> None:
+    there = {"router_url": gateway.url, "drain_timeout": 20}
+    first = unit.run("started", **there)
+    assert first["phases"][-1]["detail"].endswith("back in the router"), first
+    assert Router(gateway.url, neighbour.url).enrol()
+    mine = Router(gateway.url, f"http://127.0.0.1:{unit.port}")
+    unit.host.faults(load_seconds=3)
+    with Clients(gateway) as clients:
+        time.sleep(1)
+        run = unit.run("restarted", wait=False, **there)
+        out_at = None
+        while run.poll() is None:
+            if out_at is None and not mine.serves():
+                out_at = time.monotonic()
+            time.sleep(0.05)
+        done = json.loads(run.stdout.read())
+        time.sleep(1)
+    assert done.get("ready", {}).get("completion_tokens") == 32, done
+    drain = next(phase for phase in done["phases"] if phase["name"] == "drain")
+    assert drain["detail"] == "out of the router, idle" and done["cut_off_requests"] == 0
+    assert out_at is not None and mine.serves()
+    assert len(clients.seen) > 8 and set(clients.seen) == {200}
+
+
+def test_a_start_that_fails_stays_out_and_the_next_good_one_comes_back(unit: Unit, gateway: Gateway) -> None:
+    mine = Router(gateway.url, f"http://127.0.0.1:{unit.port}")
+    unit.run("started", router_url=gateway.url)
+    unit.host.faults(wrong_config=True)
+    failed = unit.run("restarted", router_url=gateway.url)
+    assert failed["cause"] == "config_mismatch" and not mine.serves()
+    unit.host.faults()
+    assert unit.run("started", router_url=gateway.url)["changed"] and mine.serves()
+
+
+def test_one_that_runs_as_asked_and_is_out_of_the_router_is_only_put_back(unit: Unit, gateway: Gateway) -> None:
+    first = unit.run("started", router_url=gateway.url)
+    mine = Router(gateway.url, f"http://127.0.0.1:{unit.port}")
+    assert mine.withdraw() and not mine.withdraw()
+    second = unit.run("started", router_url=gateway.url)
+    assert second["changed"] and second["reason"] == "the router did not send requests here"
+    assert second["pid"]["after"] == first["pid"]["after"]
+    assert not unit.run("started", router_url=gateway.url)["changed"]
+
+
+def test_a_router_that_does_not_answer_stops_nothing(unit: Unit) -> None:
+    first = unit.run("started")
+    refused = unit.run("restarted", router_url=f"http://127.0.0.1:{free_port()}")
+    assert (refused["phase"], refused["cause"]) == ("inspect", "router_unreachable"), refused
+    assert "nothing was stopped" in refused["msg"]
+    assert unit.run("probed")["instance"]["before"] == first["instance"]["after"]
+
+
+def test_something_else_than_a_router_is_told(unit: Unit) -> None:
+    unit.run("started")
+    with pytest.raises(RouterError, match=r"404|no list of workers"):
+        Router(f"http://127.0.0.1:{unit.port}", "http://127.0.0.1:1").serves()
