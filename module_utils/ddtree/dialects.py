@@ -1,215 +1,44 @@
-"""How each engine build spells a point: one table, extended from inventory without code.
-
-A dialect is a mapping of
-  axes        which of budget, topk, window it uses; another one that is asked is refused
-  needs       which of them must be given
-  args        argument groups; a group with a placeholder whose value is none is left out
-  env         environment likewise
-  expect      fields of the engine's server_info that prove the point, placeholders typed
-  log_proofs  regular expressions of lines in the start log
-  derive      none | chain | tree | nodes | spine_tree: how mode, effective topk and verify width follow
-  limits      {axis: {min, max, choices, min_block}}; min_block: at least the drafter's block size
-  page_size, attention_backends, tree_attention_backends   constraints; the first backend is the one rendered
-  notes       what a person must know before a run: warnings
-Placeholders: {model} {drafter} {block} {tp} {budget} {topk} {window} {verify_width} {effective_topk}.
-"""
+"""Dialects that a user gives in inventory, laid over the built-in ones; each mistake is one sentence: what, where, what to do."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-AXES = ("budget", "topk", "window")
-DERIVE = ("none", "chain", "tree", "nodes", "spine_tree")
-KEYS = (
-    "summary",
-    "axes",
-    "needs",
-    "args",
-    "env",
-    "expect",
-    "log_proofs",
-    "derive",
-    "limits",
-    "page_size",
-    "attention_backends",
-    "tree_attention_backends",
-    "notes",
-)
-DEFAULT_DIALECT = "pr29907"
-# SGLANG_DDTREE_MAX_TOPK where the environment does not set it.
-MAX_TOPK = 6
+from .derived import RULES
+from .dialect_table import AXES, BUILTIN, DEFAULT_DIALECT, KEYS, PLACEHOLDERS, DialectError, fill_pattern, groups, placeholders, templates
 
-_DRAFTER = ["--speculative-draft-model-path", "{drafter}"]
-_WINDOW = ["--speculative-draft-window-size", "{window}"]
-_RUNNER = r"Initialized DFLASH draft runner\..*block_size={block}, draft_window_size={window}, compact_cache="
-_WINDOW_LIMIT = {"window": {"min_block": True}}
+__all__ = ["AXES", "BUILTIN", "DEFAULT_DIALECT", "DialectError", "merged"]
 
-BUILTIN: Mapping[str, Mapping[str, Any]] = {
-    "none": {
-        "summary": "no speculation: the control that every gain is measured against",
-        "axes": [],
-        "needs": [],
-        "args": [],
-        "derive": "none",
-        "expect": {"speculative_algorithm": None},
-    },
-    "dflash": {
-        "summary": "stock DFLASH of SGLang 0.5.17 to 0.5.23: one chain of a block, window only",
-        "axes": ["window"],
-        "needs": [],
-        "derive": "chain",
-        "limits": _WINDOW_LIMIT,
-        "args": [["--speculative-algorithm", "DFLASH"], _DRAFTER, _WINDOW],
-        "expect": {"speculative_algorithm": "DFLASH", "speculative_draft_window_size": "{window}"},
-        "log_proofs": [_RUNNER],
-    },
-    "pr29907": {
-        "summary": "pull request 29907: DDTREE with a budget; topk is only a ceiling, by environment",
-        "axes": ["budget", "topk", "window"],
-        "needs": ["budget"],
-        "derive": "spine_tree",
-        "limits": _WINDOW_LIMIT,
-        "args": [
-            ["--speculative-algorithm", "DDTREE"],
-            _DRAFTER,
-            ["--speculative-ddtree-budget", "{budget}"],
-            _WINDOW,
-        ],
-        "env": {"SGLANG_DDTREE_MAX_TOPK": "{topk}"},
-        "expect": {
-            "speculative_algorithm": "DDTREE",
-            "speculative_ddtree_budget": "{budget}",
-            "speculative_draft_window_size": "{window}",
-        },
-        "log_proofs": [_RUNNER, r"Initialized DDTree worker\. block_size={block}, tree_budget={budget},"],
-        "page_size": 1,
-        "attention_backends": ["triton"],
-        "tree_attention_backends": ["triton"],
-    },
-    "pr31069": {
-        "summary": "pull request 31069: DFLASH with tree verification; budget is the number of draft tokens",
-        "axes": ["budget", "topk", "window"],
-        "needs": ["budget", "topk"],
-        "derive": "nodes",
-        "limits": {"topk": {"choices": [4, 8, 16]}, **_WINDOW_LIMIT},
-        "args": [
-            ["--speculative-algorithm", "DFLASH"],
-            _DRAFTER,
-            ["--speculative-dflash-tree-verify"],
-            ["--speculative-num-draft-tokens", "{budget}"],
-            ["--speculative-eagle-topk", "{topk}"],
-            _WINDOW,
-        ],
-        "expect": {
-            "speculative_algorithm": "DFLASH",
-            "speculative_num_draft_tokens": "{budget}",
-            "speculative_eagle_topk": "{topk}",
-            "speculative_draft_window_size": "{window}",
-        },
-    },
-    "pr36196": {
-        "summary": "pull request 36196: DFLASH tree verification for DFlash2 drafters; topk is the tree's width",
-        "axes": ["budget", "topk", "window"],
-        "needs": ["topk"],
-        "derive": "nodes",
-        "limits": {"budget": {"min_block": True}, **_WINDOW_LIMIT},
-        "args": [
-            ["--speculative-algorithm", "DFLASH"],
-            _DRAFTER,
-            ["--speculative-dflash-tree-width", "{topk}"],
-            _WINDOW,
-        ],
-        "env": {"SGLANG_DFLASH_MAX_NUM_NODES": "{budget}"},
-        "expect": {"speculative_algorithm": "DFLASH", "speculative_draft_window_size": "{window}"},
-        "log_proofs": [r"DFLASH tree verify: tree_width={topk}, block_size={block},"],
-        "page_size": 1,
-        "attention_backends": ["triton", "flashinfer", "fa3"],
-        "notes": ["pr36196 needs a DFlash2 drafter; the public Kimi K2.5 and K2.6 drafters are of the first kind"],
-    },
-    "jetspec": {
-        "summary": "the JetSpec fork: DFLASH with a tree budget and a tree width",
-        "axes": ["budget", "topk", "window"],
-        "needs": ["budget", "topk"],
-        "derive": "tree",
-        "limits": _WINDOW_LIMIT,
-        "args": [
-            ["--speculative-algorithm", "DFLASH"],
-            _DRAFTER,
-            ["--speculative-dflash-tree-budget", "{budget}"],
-            ["--speculative-dflash-tree-width", "{topk}"],
-            _WINDOW,
-        ],
-        "expect": {"speculative_algorithm": "DFLASH", "speculative_draft_window_size": "{window}"},
-        "notes": ["jetspec needs a JetSpec drafter"],
-    },
-    "custom": {
-        "summary": "a build of your own: its templates are given in ddtree_server_dialects",
-        "axes": ["budget", "topk", "window"],
-        "needs": [],
-        "derive": "tree",
-        "args": [],
-        "expect": {},
-    },
-}
-
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+VARIABLE = "ddtree_server_dialects"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.]*")
-
-
-class DialectError(ValueError):
-    """A dialect table that cannot be used; the message is one sentence."""
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LIMITS = ("min", "max", "choices", "min_block")
+_KIND_NAMES = {str: "a text", list: "a list", dict: "a mapping", int: "a whole number"}
 
 
 def merged(own: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """The built-in dialects with a user's own laid over them: a known name changes single keys, a new one
-    adds a dialect.
+    """The built-in dialects with a user's own laid over them: a known name changes single keys, a new one adds a dialect.
 
     Raises DialectError with the dialect, the key and what is wanted there.
     """
     table = {name: dict(dialect) for name, dialect in BUILTIN.items()}
     if not isinstance(own or {}, Mapping):
-        raise DialectError("ddtree_server_dialects is no mapping of dialect names to their tables")
+        raise DialectError(f"{VARIABLE} is no mapping of dialect names to their tables")
     for raw, dialect in (own or {}).items():
         name = str(raw)
-        if not _NAME.fullmatch(name):
-            raise DialectError(f"{name!r} cannot name a dialect: lower-case letters, digits, '_' and '.' are usable")
+        if not _NAME.fullmatch(name) or name == "default":
+            raise DialectError(f"{name!r} in {VARIABLE} cannot name a dialect: lower-case letters, digits, '_' and '.' are usable")
+        where = f"{VARIABLE}.{name}"
         if not isinstance(dialect, Mapping):
-            raise DialectError(f"dialect {name} is no mapping of keys such as args, env and expect")
+            raise DialectError(f"{where} is {_short(dialect)}, no mapping of keys such as args, env and expect")
         entry = table.setdefault(name, {"axes": list(AXES), "needs": [], "derive": "tree", "args": [], "expect": {}})
         for key, value in dialect.items():
             entry[str(key)] = _plain(value)
-        _check(name, entry)
+        _check(where, entry)
     return table
-
-
-def fill(template: str, values: Mapping[str, Any], where: str) -> Any:
-    """A template with its placeholders put in; a template that is one placeholder gives the value itself,
-    typed.
-
-    None when a placeholder inside text has the value None. Raises DialectError on an unknown placeholder.
-    """
-    names = placeholders(template)
-    for name in names:
-        if name not in values:
-            raise DialectError(f"{where} has the unknown placeholder {{{name}}}; known are {', '.join(sorted(values))}")
-    if names and template == f"{{{names[0]}}}":
-        return values[names[0]]
-    if any(values[name] is None for name in names):
-        return None
-    return _PLACEHOLDER.sub(lambda match: str(values[match[1]]), template)
-
-
-def placeholders(template: str) -> list[str]:
-    """The names of a template's placeholders, in order."""
-    return _PLACEHOLDER.findall(template)
-
-
-def groups(dialect: Mapping[str, Any]) -> Iterator[list[str]]:
-    """The dialect's argument groups; a bare string is a group of one."""
-    for group in dialect.get("args") or []:
-        yield [str(one) for one in group] if isinstance(group, list) else [str(group)]
 
 
 def _plain(value: Any) -> Any:
@@ -226,20 +55,103 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _check(name: str, dialect: Mapping[str, Any]) -> None:
+def _check(where: str, dialect: Mapping[str, Any]) -> None:
     for key, value in dialect.items():
         if key not in KEYS:
-            raise DialectError(f"dialect {name} has the unknown key {key!r}; known are {', '.join(KEYS)}")
-        kind: Any = dict if key in ("env", "expect", "limits") else list
-        if key in ("summary", "derive"):
-            kind = str
-        if key == "page_size":
-            kind = int
-        if value is not None and not isinstance(value, kind):
-            raise DialectError(f"dialect {name}: {key} is {value!r}, a {kind.__name__} is wanted")
-    if dialect.get("derive") not in DERIVE:
-        raise DialectError(f"dialect {name}: derive is {dialect.get('derive')!r}, one of {', '.join(DERIVE)} is wanted")
+            raise DialectError(f"{where} has the unknown key {key!r}{_nearest(key, KEYS)}; known are {', '.join(KEYS)}")
+        kind = KEYS[key][0]
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise DialectError(f"{where}.{key} is {_short(value)}, {_KIND_NAMES[kind]} is wanted")
+    rule = dialect.get("derive")
+    if rule not in RULES:
+        raise DialectError(f"{where}.derive is {rule!r}{_nearest(str(rule), RULES)}; one of {', '.join(RULES)} is wanted")
+    if dialect.get("page_size") is not None and dialect["page_size"] < 1:
+        raise DialectError(f"{where}.page_size is {dialect['page_size']}, at least 1 is wanted")
+    _check_axes(where, dialect)
+    _check_limits(where, dialect.get("limits") or {})
+    _check_texts(where, dialect)
+    _check_templates(where, dialect)
+
+
+def _check_axes(where: str, dialect: Mapping[str, Any]) -> None:
     for key in ("axes", "needs"):
         for axis in dialect.get(key) or []:
             if axis not in AXES:
-                raise DialectError(f"dialect {name}: {key} names {axis!r}; the axes are {', '.join(AXES)}")
+                raise DialectError(f"{where}.{key} names {axis!r}{_nearest(str(axis), AXES)}; the axes are {', '.join(AXES)}")
+    for axis in dialect.get("needs") or []:
+        if axis not in (dialect.get("axes") or []):
+            raise DialectError(f"{where}.needs has {axis}, which is not among its axes: add it there")
+
+
+def _check_limits(where: str, limits: Mapping[str, Any]) -> None:
+    for axis, limit in limits.items():
+        place = f"{where}.limits.{axis}"
+        if axis not in AXES:
+            raise DialectError(f"{place} limits no axis{_nearest(axis, AXES)}; the axes are {', '.join(AXES)}")
+        if not isinstance(limit, Mapping):
+            raise DialectError(f"{place} is {_short(limit)}, a mapping of {', '.join(_LIMITS)} is wanted")
+        for key, value in limit.items():
+            if key not in _LIMITS:
+                raise DialectError(f"{place} has the unknown key {key!r}{_nearest(key, _LIMITS)}; known are {', '.join(_LIMITS)}")
+            if key == "min_block":
+                good, wanted = isinstance(value, bool), "true or false"
+            elif key == "choices":
+                good, wanted = isinstance(value, list) and bool(value) and all(map(_whole, value)), "a list of whole numbers"
+            else:
+                good, wanted = _whole(value), "a whole number"
+            if not good:
+                raise DialectError(f"{place}.{key} is {_short(value)}, {wanted} is wanted")
+
+
+def _check_texts(where: str, dialect: Mapping[str, Any]) -> None:
+    for key in ("attention_backends", "tree_attention_backends", "notes", "log_proofs"):
+        for index, one in enumerate(dialect.get(key) or []):
+            if not isinstance(one, str):
+                raise DialectError(f"{where}.{key}[{index}] is {_short(one)}, a text is wanted")
+    for name, value in (dialect.get("env") or {}).items():
+        if not _ENV_NAME.fullmatch(name):
+            raise DialectError(f"{where}.env has the name {name!r}: letters, digits and _ are usable, a digit not first")
+        if not isinstance(value, (str, int, float)) or isinstance(value, bool):
+            raise DialectError(f"{where}.env.{name} is {_short(value)}: write the text that the engine shall read, in quotes")
+    for index, group in enumerate(dialect.get("args") or []):
+        place = f"{where}.args[{index}]"
+        if not isinstance(group, (str, list)) or not group:
+            raise DialectError(f"{place} is {_short(group)}, a list such as [--my-budget, '{{budget}}'] is wanted")
+        for one in group if isinstance(group, list) else [group]:
+            if isinstance(one, bool) or not isinstance(one, (str, int, float)):
+                raise DialectError(f"{place} holds {_short(one)}: write the text that the engine shall read, in quotes")
+            if re.match(r"--[a-z0-9-]+\s", str(one)):
+                raise DialectError(f"{place} holds {str(one)!r} as one argument: write flag and value as two items")
+
+
+def _check_templates(where: str, dialect: Mapping[str, Any]) -> None:
+    for template in templates(dialect):
+        for name in placeholders(template):
+            if name not in PLACEHOLDERS:
+                raise DialectError(
+                    f"{where} has the unknown placeholder {{{name}}} in {template!r}{_nearest(name, PLACEHOLDERS)}; "
+                    f"known are {', '.join(PLACEHOLDERS)}"
+                )
+    for group in groups(dialect):
+        for name in (name for one in group for name in placeholders(one)):
+            if name in AXES and name not in (dialect.get("axes") or []):
+                raise DialectError(f"{where}.args uses {{{name}}}, which is not among its axes and so never has a value: add it there")
+    for pattern in dialect.get("log_proofs") or []:
+        try:
+            re.compile(fill_pattern(pattern, dict.fromkeys(PLACEHOLDERS, 1)))
+        except re.error as error:
+            raise DialectError(f"{where}.log_proofs has {pattern!r}, which is no regular expression: {error}") from None
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.55)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .dialects import AXES, BUILTIN, MAX_TOPK, DialectError, fill, groups, placeholders
+from .derived import RULES, derive
+from .dialect_table import AXES, BUILTIN, fill, fill_pattern, groups, placeholders, templates
 from .points import Point, PointError, arguments, environment, whole_number
 
 API_KEY_ENV = "DDTREE_API_KEY"
 ADMIN_API_KEY_ENV = "DDTREE_ADMIN_API_KEY"
+# What the engine takes where nobody says, with speculation.
 SILENT_MAX_RUNNING = 48
 # Attention backends that do not run on compute capability 12.x (RTX PRO 6000 Blackwell).
 NOT_ON_SM120 = ("fa3", "fa4", "trtllm_mla", "trtllm_mha", "flashmla", "cutlass_mla")
@@ -52,7 +53,7 @@ class Server:
     drafter: str = ""
     host: str = "127.0.0.1"
     port: int = 30000
-    block_size: int = 8
+    block_size: int = 0  # of the drafter; 0 for unknown
     max_running_requests: int = 64
     api_key: bool = False
     admin_api_key: bool = False
@@ -103,67 +104,48 @@ def render(point: Point, server: Server, dialects: Mapping[str, Mapping[str, Any
     if point.dialect not in dialects:
         raise EngineError(f"dialect {point.dialect!r} is not known: known are {', '.join(dialects)}")
     dialect = dialects[point.dialect]
-    derived = derive(point, server.block_size, dialect)
-    _constraints(point, server, dialect)
-    values = _values(point, server, derived)
-    try:
-        spoken = _dialect_args(dialect, values, point.dialect)
-        proofs = [_proof(one, values, point.dialect) for one in dialect.get("log_proofs") or []]
-        expect = {
-            key: fill(one, values, f"dialect {point.dialect}") if isinstance(one, str) else one
-            for key, one in (dialect.get("expect") or {}).items()
-        }
-        told = {key: fill(str(one), values, f"dialect {point.dialect}") for key, one in (dialect.get("env") or {}).items()}
-    except DialectError as error:
-        raise EngineError(str(error)) from None
+    _drafter(point, server, dialect)
     extra = [*server.extra_args, *point.extra_args]
+    block = _block(point, server, dialect, _flag_values(extra))
+    derived = derive(dialect.get("derive", "tree"), point.budget, point.topk, block)
+    _constraints(point, block, dialect)
+    values = _values(point, server, derived)
+    spoken = _dialect_args(dialect, values)
     _no_owned_flag(extra, spoken)
     common = _common_args(server, point, dialect, extra)
-    _backends(point, dialect, derived, _effective(common, extra), server)
-    env = {
-        **dict(server.extra_env),
-        **{key: str(one) for key, one in told.items() if one is not None},
-        **dict(point.extra_env),
-    }
+    flags = _flag_values(common + extra)
+    _backends(point, dialect, derived, flags)
+    env = _environment(point, server, dialect, values)
     argv = [server.python, "-m", "sglang.launch_server", *common, *spoken]
     config_id = _hash([argv, extra, sorted(env.items())])
     if server.weight_version:
         argv += ["--weight-version", config_id]
-    axes = {"budget": point.budget, "window": point.window, "effective_topk": derived["effective_topk"]}
-    others = {name: one for name, one in env.items() if name not in told or name in dict(point.extra_env)}
-    rest = [one for one in argv if one != config_id] if dialect.get("derive") == "spine_tree" else [config_id]
     return Launch(
         argv=argv + extra,
-        env=dict(sorted(env.items())),
+        env=env,
         config_id=config_id,
         derived=derived,
-        expect=expect,
-        log_proofs=proofs,
-        warnings=_warnings(point, server, dialect, derived, _effective(common, extra)),
+        expect={key: fill(one, values) if isinstance(one, str) else one for key, one in (dialect.get("expect") or {}).items()},
+        log_proofs=[fill_pattern(one, values) for one in dialect.get("log_proofs") or []],
+        warnings=_warnings(point, server, dialect, derived, flags),
         secret_flags=_secret_flags(server),
-        key=_hash([point.dialect, derived["mode"], axes, rest, extra, sorted(others.items())]),
+        key=_key(point, server, dialect, values, [*common, *extra]) or config_id,
     )
 
 
-def derive(point: Point, block: int, dialect: Mapping[str, Any]) -> dict[str, Any]:
-    """{mode: none|chain|spine|tree, effective_topk, verify_width, block_size}: what the engine makes of the
-    point.
-
-    verify_width is in tokens per request and verify step, the anchor included.
-    """
-    rule, budget, topk = dialect.get("derive"), point.budget, point.topk
-    mode, effective, width = "chain", 1, block
-    if rule == "none":
-        mode, effective, width = "none", 1, 1
-    elif rule == "spine_tree" and budget is not None:
-        spine = budget <= block - 1
-        mode, width = ("spine" if spine else "tree"), budget + 1
-        effective = 1 if spine else min(max(budget // max(block - 1, 1) + 1, 2), topk or MAX_TOPK)
-    elif rule == "tree" and (budget or topk):
-        mode, effective, width = "tree", topk or 1, (budget + 1 if budget else block)
-    elif rule == "nodes":
-        mode, effective, width = ("tree" if (topk or 1) > 1 else "chain"), topk or 1, budget or block
-    return {"mode": mode, "effective_topk": effective, "verify_width": width, "block_size": block}
+def block_size(config: Any) -> int:
+    """The block size that a DFLASH drafter's config.json states, in tokens, 0 where it states none; `config` is its text or mapping."""
+    if isinstance(config, str):
+        try:
+            config = json.loads(config)
+        except ValueError:
+            return 0
+    if not isinstance(config, Mapping):
+        return 0
+    inner = config.get("dflash_config")
+    found = inner.get("block_size") if isinstance(inner, Mapping) else None
+    found = config.get("block_size") if found is None else found
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
 
 
 def engine_key(launch: Launch) -> str:
@@ -197,10 +179,10 @@ def _server_value(key: str, value: Any) -> Any:
             return arguments(value, "ddtree_server_extra_args")
         if key == "extra_env":
             return environment(value, "ddtree_server_env")
-        if key in ("port", "block_size", "max_running_requests"):
+        if key in ("port", "max_running_requests"):
             return whole_number(f"ddtree_server_{key}", value)
-        if key == "concurrency":
-            return whole_number(key, value) if value else 0
+        if key in ("block_size", "concurrency"):
+            return whole_number(f"ddtree_server_{key}" if key == "block_size" else key, value) if str(value or 0) != "0" else 0
     except PointError as error:
         raise EngineError(str(error)) from None
     return bool(value) if key in ("api_key", "admin_api_key", "weight_version") else str(value or "")
@@ -210,7 +192,7 @@ def _values(point: Point, server: Server, derived: Mapping[str, Any]) -> dict[st
     return {
         "model": server.model,
         "drafter": server.drafter or None,
-        "block": server.block_size,
+        "block": derived["block_size"],
         "tp": point.tp,
         "budget": point.budget,
         "topk": point.topk,
@@ -220,28 +202,57 @@ def _values(point: Point, server: Server, derived: Mapping[str, Any]) -> dict[st
     }
 
 
-def _dialect_args(dialect: Mapping[str, Any], values: Mapping[str, Any], name: str) -> list[str]:
-    if name == "custom" and not dialect.get("args") and not dialect.get("env"):
-        raise EngineError("dialect custom has no templates: give ddtree_server_dialects.custom.args or .env, see docs/points.md")
+def _drafter(point: Point, server: Server, dialect: Mapping[str, Any]) -> None:
+    """Refuse a dialect that lacks what it is made of."""
+    if point.dialect == "custom" and not dialect.get("args") and not dialect.get("env"):
+        raise EngineError("dialect custom has no templates: give ddtree_server_dialects.custom.args or .env, see docs/dialects.md")
+    if not server.drafter and any("drafter" in placeholders(one) for one in templates(dialect)):
+        raise EngineError(f"dialect {point.dialect} needs a draft model: set ddtree_server_drafter")
+
+
+def _block(point: Point, server: Server, dialect: Mapping[str, Any], flags: Mapping[str, str]) -> int:
+    """The block size that this start drafts with: extra arguments change it, else it is the drafter's. 0 where nothing needs it."""
+    for flag in ("--speculative-dflash-block-size", "--speculative-num-draft-tokens"):
+        if flags.get(flag, "").isdigit():
+            return int(flags[flag])
+    limits = (dialect.get("limits") or {}).items()
+    needed = RULES[dialect.get("derive", "tree")].block
+    needed = needed or any(limit.get("min_block") and getattr(point, axis) is not None for axis, limit in limits)
+    needed = needed or any("block" in placeholders(one) for one in templates(dialect))
+    if needed and not server.block_size:
+        raise EngineError(
+            f"dialect {point.dialect} needs the drafter's block size, and no config.json in {server.drafter or 'ddtree_server_drafter'} "
+            "on the host states it: set ddtree_server_block_size"
+        )
+    return server.block_size
+
+
+def _dialect_args(dialect: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
     args: list[str] = []
     for group in groups(dialect):
-        if any("drafter" in placeholders(one) for one in group) and values["drafter"] is None:
-            raise EngineError(f"dialect {name} needs a draft model: set ddtree_server_drafter")
-        filled = [fill(one, values, f"dialect {name}") for one in group]
+        filled = [fill(one, values) for one in group]
         if all(one is not None for one in filled):
             args += [str(one) for one in filled]
     return args
 
 
-def _proof(template: str, values: Mapping[str, Any], name: str) -> str:
-    """A log proof with its values put in as literal text; the engine's log writes None for a value that is
-    not set.
-    """
-    for key in placeholders(template):
-        if key not in values:
-            raise DialectError(f"dialect {name} has the unknown placeholder {{{key}}} in log_proofs; known are {', '.join(sorted(values))}")
-        template = template.replace(f"{{{key}}}", re.escape(str(values[key])))
-    return template
+def _environment(point: Point, server: Server, dialect: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, str]:
+    """The engine's own variables, sorted: the host's, then the dialect's, then the point's."""
+    told = {key: fill(str(one), values) for key, one in (dialect.get("env") or {}).items()}
+    env = {**dict(server.extra_env), **{key: str(one) for key, one in told.items() if one is not None}, **dict(point.extra_env)}
+    for name in env:
+        if name.startswith("SGLANG_SIMULATE_"):
+            raise EngineError(f"the environment has {name}, with which the engine makes its accept length up: take it out")
+    return dict(sorted(env.items()))
+
+
+def _key(point: Point, server: Server, dialect: Mapping[str, Any], values: Mapping[str, Any], rest: list[str]) -> str:
+    """What is equal for equal engine configurations, where the derived values are all that the engine takes from budget and topk."""
+    if not RULES[dialect.get("derive", "tree")].canonical:
+        return ""
+    mode = derive(dialect["derive"], point.budget, point.topk, values["block"])
+    seen = {**values, "budget": f"for width {mode['verify_width']}", "topk": f"of {mode['effective_topk']}"}
+    return _hash([mode, rest, _dialect_args(dialect, seen), _environment(point, server, dialect, seen)])
 
 
 def _common_args(server: Server, point: Point, dialect: Mapping[str, Any], extra: list[str]) -> list[str]:
@@ -261,7 +272,7 @@ def _common_args(server: Server, point: Point, dialect: Mapping[str, Any], extra
     return [one for pair in pairs if pair[0] not in given for one in pair]
 
 
-def _constraints(point: Point, server: Server, dialect: Mapping[str, Any]) -> None:
+def _constraints(point: Point, block: int, dialect: Mapping[str, Any]) -> None:
     axes = dialect.get("axes") or []
     for axis in AXES:
         value = getattr(point, axis)
@@ -272,8 +283,8 @@ def _constraints(point: Point, server: Server, dialect: Mapping[str, Any]) -> No
         limits = (dialect.get("limits") or {}).get(axis) or {}
         if value is None:
             continue
-        if limits.get("min_block") and value < server.block_size:
-            raise EngineError(f"{axis}={value} is below the drafter's block size of {server.block_size}: the engine would refuse to start")
+        if limits.get("min_block") and value < block:
+            raise EngineError(f"{axis}={value} is below the drafter's block size of {block}: the engine would refuse to start")
         if value < limits.get("min", value) or value > limits.get("max", value):
             raise EngineError(f"{axis}={value} is outside {limits.get('min', 1)} to {limits.get('max', 'any')} of dialect {point.dialect}")
         if limits.get("choices") and value not in limits["choices"]:
@@ -287,7 +298,6 @@ def _backends(
     dialect: Mapping[str, Any],
     derived: Mapping[str, Any],
     flags: Mapping[str, str],
-    server: Server,
 ) -> None:
     """What extra arguments may not undo: the page size and the backends without which the engine refuses this
     dialect.
@@ -320,19 +330,22 @@ def _warnings(
     flags: Mapping[str, str],
 ) -> list[str]:
     notes = [str(one) for one in dialect.get("notes") or []]
+    block = derived["block_size"]
     if derived["mode"] == "spine" and point.topk:
-        notes.append(
-            f"topk {point.topk} has no part in it: budget {point.budget} is below block {server.block_size}, so a chain is verified"
-        )
+        notes.append(f"topk {point.topk} has no part in it: budget {point.budget} is below block {block}, so a chain is verified")
     elif dialect.get("derive") == "spine_tree" and point.topk and derived["effective_topk"] != point.topk:
         notes.append(
-            f"topk {point.topk} is a ceiling only: at budget {point.budget} and block {server.block_size} "
-            f"the engine uses {derived['effective_topk']}"
+            f"topk {point.topk} is a ceiling only: at budget {point.budget} and block {block} the engine uses {derived['effective_topk']}"
         )
+    elif dialect.get("derive") == "beam" and point.budget and point.budget > derived["verify_width"]:
+        notes.append(f"budget {point.budget} is above the {derived['verify_width']} tokens of a full tree of width {point.topk}")
+    if server.block_size and block != server.block_size:
+        notes.append(f"extra arguments draft blocks of {block}, the drafter was made for {server.block_size}")
     running = flags.get("--max-running-requests", "")
     if server.concurrency and running.isdigit() and int(running) < server.concurrency:
         notes.append(
-            f"max_running_requests {running} is below concurrency {server.concurrency}: the rest would queue and be measured as slow"
+            f"max_running_requests {running} is below concurrency {server.concurrency}: the rest would queue and be measured as slow "
+            f"(the engine's own default is {SILENT_MAX_RUNNING})"
         )
     if server.compute_capability.startswith("12"):
         for flag, value in flags.items():
@@ -350,10 +363,9 @@ def _flags(args: Iterable[str]) -> list[str]:
     return [one.split("=", 1)[0] for one in args if one.startswith("--")]
 
 
-def _effective(common: list[str], extra: list[str]) -> dict[str, str]:
+def _flag_values(args: list[str]) -> dict[str, str]:
     """Flag to value as argparse would read it: the last one wins."""
     found: dict[str, str] = {}
-    args = common + extra
     for index, one in enumerate(args):
         if one.startswith("--"):
             flag, sign, value = one.partition("=")

@@ -19,7 +19,7 @@ SPEED = {
     (4096, 32): 417.7,
 }
 TASKS = ("is_palindrome", "fib", "merge_sorted", "word_count", "gcd")
-SERVER = Server(python="/p", model="/m", drafter="/d")
+SERVER = Server(python="/p", model="/m", drafter="/d", block_size=8)
 
 
 def record(point: Point, factor: float = 1.0, passed: int = 5, spread: float = 0.01, **more: Any) -> dict[str, Any]:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddtree.dialects import BUILTIN, DEFAULT_DIALECT, DialectError, fill, merged
-from ddtree.engine import EngineError, Server, collapse, engine_key, render
+from ddtree.dialects import BUILTIN, DEFAULT_DIALECT, merged
+from ddtree.engine import EngineError, Server, block_size, collapse, engine_key, render
 from ddtree.points import Point, expand
 
-SERVER = Server(python="/opt/sglang/bin/python", model="/m/target", drafter="/m/drafter")
+SERVER = Server(python="/opt/sglang/bin/python", model="/m/target", drafter="/m/drafter", block_size=8)
 COMMON = [
     "/opt/sglang/bin/python",
     "-m",
@@ -69,6 +69,7 @@ def test_the_default_dialect_is_rendered_exactly() -> None:
     assert launch.expect == {
         "speculative_algorithm": "DDTREE",
         "speculative_ddtree_budget": 12,
+        "speculative_num_draft_tokens": 8,
         "speculative_draft_window_size": 2048,
     }
     assert [bool(re.search(proof, line)) for proof, line in zip(launch.log_proofs, (RUNNER.format(2048, True), WORKER))] == [True, True]
@@ -147,6 +148,26 @@ def test_pr36196_takes_its_budget_by_environment() -> None:
 
 
 @pytest.mark.parametrize(
+    ("budget", "topk", "mode", "width"), [(None, 1, "chain", 8), (None, 4, "tree", 29), (12, 4, "tree", 12), (60, 4, "tree", 29)]
+)
+def test_pr36196_derives_as_its_source_does(budget: int | None, topk: int, mode: str, width: int) -> None:
+    launch = render(Point(dialect="pr36196", budget=budget, topk=topk), SERVER)
+    assert (launch.derived["mode"], launch.derived["effective_topk"], launch.derived["verify_width"]) == (mode, topk, width)
+    assert launch.expect["speculative_num_draft_tokens"] == width
+    line = f"DFLASH tree verify: tree_width={topk}, block_size=8, verify_width={width}, full_width={1 + 7 * topk}, force_tree_verify=False"
+    assert re.search(launch.log_proofs[0], line)
+
+
+def test_a_cap_above_the_full_tree_of_pr36196_is_no_other_engine() -> None:
+    runs = collapse([Point(dialect="pr36196", topk=4), *(Point(dialect="pr36196", budget=b, topk=4) for b in (28, 29, 60))], SERVER)
+    assert [(run["point"].budget, run["aliases"]) for run in runs] == [
+        (None, ["b29-k4-w2048-pr36196", "b60-k4-w2048-pr36196"]),
+        (28, []),
+    ]
+    assert any("above the 29 tokens" in one for one in render(Point(dialect="pr36196", budget=60, topk=4), SERVER).warnings)
+
+
+@pytest.mark.parametrize(
     ("budget", "topk", "mode", "effective"),
     [
         (4, 6, "spine", 1),
@@ -203,6 +224,50 @@ def test_what_the_engine_sees_differently_is_never_collapsed() -> None:
     ]
     assert [run["aliases"] for run in collapse(points, SERVER)] == [[]] * len(points)
     assert engine_key(render(points[0], SERVER)) != engine_key(render(points[0], changed(extra_args=("--y",))))
+
+
+@pytest.mark.parametrize("flag", ["--speculative-num-draft-tokens", "--speculative-dflash-block-size"])
+def test_extra_arguments_change_the_block(flag: str) -> None:
+    launch = render(Point(budget=8, topk=6, extra_args=(flag, "16")), SERVER)
+    assert launch.derived == {"mode": "spine", "effective_topk": 1, "verify_width": 9, "block_size": 16}
+    assert any("draft blocks of 16" in one for one in launch.warnings)
+
+
+def test_an_unknown_block_stops_only_what_needs_it() -> None:
+    unknown = changed(block_size=0)
+    with pytest.raises(EngineError, match=r"needs the drafter's block size.*set ddtree_server_block_size"):
+        render(Point(budget=12), unknown)
+    assert render(Point(dialect="none", window=None), unknown).derived["mode"] == "none"
+    assert render(Point(dialect="pr31069", budget=32, topk=4, window=None), unknown).derived["verify_width"] == 32
+    table = merged({"mine": {"args": [["--tree", "{budget}"]], "limits": {"window": {"min_block": True}}}})
+    assert render(Point(dialect="mine", budget=12, window=None), unknown, table).derived["mode"] == "tree"
+    with pytest.raises(EngineError, match="block size"):
+        render(Point(dialect="mine", budget=12, window=64), unknown, table)
+
+
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [
+        ({"block_size": 8}, 8),
+        ('{"block_size": 8, "dflash_config": {"mask_token_id": 3}}', 8),
+        ({"block_size": 16, "dflash_config": {"block_size": 8}}, 8),
+        ({"dflash_config": {}}, 0),
+        ({"block_size": None}, 0),
+        ({"block_size": True}, 0),
+        ({"block_size": "8"}, 0),
+        ({"block_size": -1}, 0),
+        ("[8]", 0),
+        ("{", 0),
+        ("", 0),
+    ],
+)
+def test_the_block_size_is_read_where_the_engine_reads_it(config: object, size: int) -> None:
+    assert block_size(config) == size
+
+
+def test_a_made_up_accept_length_is_refused() -> None:
+    with pytest.raises(EngineError, match="SGLANG_SIMULATE_ACC_LEN"):
+        render(Point(budget=12), changed(extra_env=(("SGLANG_SIMULATE_ACC_LEN", "4"),)))
 
 
 def test_an_environment_that_sets_the_ceiling_itself_is_no_alias() -> None:
@@ -285,7 +350,7 @@ def test_warnings() -> None:
 
 
 def test_keys_are_never_in_argv_environment_or_identity() -> None:
-    server = Server.from_dict({"python": "/p", "model": "/m", "drafter": "/d", "api_key": True, "admin_api_key": True})
+    server = Server.from_dict({"python": "/p", "model": "/m", "drafter": "/d", "block_size": 8, "api_key": True, "admin_api_key": True})
     launch = render(Point(budget=12), server)
     assert launch.secret_flags == {"--api-key": "DDTREE_API_KEY", "--admin-api-key": "DDTREE_ADMIN_API_KEY"}
     assert not any("api-key" in one for one in launch.argv)
@@ -330,37 +395,14 @@ def test_a_dialect_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "said"),
-    [
-        ({"mine": {"arg": []}}, "unknown key 'arg'"),
-        ({"mine": {"args": "--x"}}, "a list is wanted"),
-        ({"mine": {"derive": "bush"}}, "derive is 'bush'"),
-        ({"mine": {"axes": ["depth"]}}, "the axes are budget, topk, window"),
-        ({"My Dialect": {}}, "cannot name a dialect"),
-        ({"mine": 3}, "no mapping"),
-        ([1], "no mapping"),
-    ],
-)
-def test_a_broken_table_is_refused(own: object, said: str) -> None:
-    with pytest.raises(DialectError, match=re.escape(said)):
-        merged(own)  # type: ignore[arg-type]
-
-
-def test_an_unknown_placeholder_is_named() -> None:
-    table = merged({"custom": {"args": [["--b", "{bugdet}"]]}})
-    with pytest.raises(EngineError, match=r"unknown placeholder \{bugdet\}"):
-        render(Point(dialect="custom", budget=4), SERVER, table)
-    assert fill('{"a": {topk}}', {"topk": 3}, "x") == '{"a": 3}'
-
-
-@pytest.mark.parametrize(
     ("given_server", "said"),
     [
         ({"python": "/p"}, "set ddtree_server_model"),
         ({"python": "/p", "model": ""}, "set ddtree_server_model"),
         ({"python": "/p", "model": "/m", "prot": 1}, "unknown key 'prot'"),
         ({"python": "/p", "model": "/m", "port": "http"}, "ddtree_server_port=http: a whole number"),
-        ({"python": "/p", "model": "/m", "block_size": 0}, "ddtree_server_block_size=0"),
+        ({"python": "/p", "model": "/m", "block_size": "eight"}, "ddtree_server_block_size=eight"),
+        ({"python": "/p", "model": "/m", "block_size": -8}, "ddtree_server_block_size=-8"),
         ({"python": "/p", "model": "/m", "extra_env": ["A"]}, "ddtree_server_env"),
     ],
 )

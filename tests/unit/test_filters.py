@@ -25,6 +25,7 @@ ENGINE = {
     "python": "/p",
     "model": "/m",
     "drafter": "/d",
+    "block_size": "8",
     "port": "31000",
     "api_key": True,
     "extra_args": [],
@@ -112,7 +113,7 @@ def test_dialects_of_ones_own_reach_every_filter() -> None:
             ("a\nb", "X"),
             "the value of X has the character U+000A, which a unit file cannot hold",
         ),
-        ("ddtree_points", ({"budget": 1}, {}, {"x": {"y": 1}}), "dialect x has the unknown key 'y'"),
+        ("ddtree_points", ({"budget": 1}, {}, {"x": {"y": 1}}), "ddtree_server_dialects.x has the unknown key 'y'"),
     ],
 )
 def test_a_refusal_is_its_sentence(name: str, args: tuple, said: str) -> None:
