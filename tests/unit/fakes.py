@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ddtree.gpus import Gpu, GpuError, Holder
 from ddtree.lifecycle import Lifecycle
 from ddtree.ports import Generation, UnitState, Want
+from ddtree.router import RouterError
 
 LOADED_MIB = 90_000
 NEVER = float("inf")
@@ -72,6 +73,7 @@ class World:
     asked: str = "newcfg"
     foreign_mib: dict[int, int] = field(default_factory=dict)  # GPU index -> MiB held by somebody else
     foreign_listener: bool = False
+    in_flight: float = 0.0  # seconds from now that requests of the old instance still need
     lost_gpu: bool = False
     time: float = 0.0
     name: str = "ddtree.service"
@@ -199,7 +201,7 @@ class World:
         return {"speculative_draft_window_size": 2048 if one and one.config == self.asked else 512, "max_total_num_tokens": 986185}
 
     def running_requests(self) -> int | None:
-        return 0
+        return 3 if self.time < self.in_flight else 0
 
 
 @dataclass
@@ -219,8 +221,43 @@ class FakeRequest:
         return Generation(tokens=32, weight_version=self.taker.config, verify_steps=9, status=200, seconds=0.3)
 
 
-def lifecycle(world: World, record: dict | None = None, **want: object) -> Lifecycle:
+@dataclass
+class FakeRouter:
+    """Sends requests to the unit's port while `member`; what it lets in must be able to answer."""
+
+    world: World
+    member: bool = True
+    reachable: bool = True
+
+    def _ask(self) -> None:
+        if not self.reachable:
+            raise RouterError("the router does not answer")
+
+    def serves(self) -> bool:
+        self._ask()
+        return self.member
+
+    def withdraw(self) -> bool:
+        self._ask()
+        self.world.calls.append("withdraw")
+        was, self.member = self.member, False
+        return was
+
+    def enrol(self) -> bool:
+        self._ask()
+        if self.member:
+            return False
+        self.world.calls.append("enrol")
+        one = self.world.current
+        assert one and one.listens(self.world.time) and self.world.time >= one.port_open + one.plan.generate_after, (
+            "let in before it was ready"
+        )
+        self.member = True
+        return True
+
+
+def lifecycle(world: World, record: dict | None = None, router: FakeRouter | None = None, **want: object) -> Lifecycle:
     """A run over that world."""
     asked: dict[str, object] = {"state": "restarted", "config_id": world.asked, "expect": {"speculative_draft_window_size": 2048}}
     asked.update(want)
-    return Lifecycle(world, world, world, world, Want(**asked), {} if record is None else record)  # type: ignore[arg-type]
+    return Lifecycle(world, world, world, world, Want(**asked), {} if record is None else record, router=router)  # type: ignore[arg-type]

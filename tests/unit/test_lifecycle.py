@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import LOADED_MIB, NEVER, Plan, World, lifecycle
+from fakes import LOADED_MIB, NEVER, FakeRouter, Plan, World, lifecycle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -191,6 +191,74 @@ def test_probed_never_touches_anything() -> None:
     assert world.calls == []
 
 
+def test_requests_in_flight_get_their_time() -> None:
+    world = World(in_flight=5.0)
+    outcome = lifecycle(world, drain_timeout=20).run()
+    drain = next(phase for phase in outcome.phases if phase["name"] == "drain")
+    assert 5.0 <= drain["seconds"] < 5.2 and outcome.cut_off_requests == 0
+
+
+def test_what_the_drain_could_not_wait_for_is_counted() -> None:
+    outcome = lifecycle(World(in_flight=500.0), drain_timeout=2).run()
+    assert outcome.cut_off_requests == 3
+
+
+def test_the_server_leaves_the_router_before_its_drain_and_comes_back_when_it_is_verified() -> None:
+    world = World(in_flight=3.0)
+    router = FakeRouter(world)
+    outcome = lifecycle(world, router=router).run()
+    assert world.calls == ["withdraw", "stop", "start", "enrol"]
+    assert outcome.phases[-1]["detail"].endswith("back in the router")
+
+
+def test_a_dead_server_is_taken_out_of_the_router_too() -> None:
+    world = World(running=False)
+    router = FakeRouter(world)
+    lifecycle(world, router=router).run()
+    assert world.calls[0] == "withdraw" and router.member
+
+
+def test_a_router_that_cannot_be_asked_ends_the_run_before_the_stop() -> None:
+    world = World()
+    with pytest.raises(RestartError) as caught:
+        lifecycle(world, router=FakeRouter(world, reachable=False)).run()
+    assert (caught.value.phase, caught.value.cause, world.calls) == ("inspect", "router_unreachable", [])
+
+
+def test_a_router_lost_at_the_end_leaves_a_proven_server_that_the_next_run_only_puts_back() -> None:
+    world, record = World(), dict[str, Any]()
+    router = FakeRouter(world)
+    life = lifecycle(world, record, router=router)
+    verify = life._verify
+
+    def verify_and_lose(answer: Any) -> None:
+        verify(answer)
+        router.reachable = False
+
+    life._verify = verify_and_lose  # type: ignore[method-assign]
+    with pytest.raises(RestartError) as caught:
+        life.run()
+    assert (caught.value.phase, caught.value.cause) == ("verify", "router_unreachable")
+    router.reachable = True
+    outcome = lifecycle(world, record, router=router, state="started").run()
+    assert outcome.changed and world.calls.count("start") == 1 and router.member
+
+
+def test_stopped_stays_out_of_the_router() -> None:
+    world = World()
+    router = FakeRouter(world)
+    lifecycle(world, router=router, state="stopped").run()
+    assert world.calls == ["withdraw", "stop"] and not router.member
+
+
+def test_probed_and_check_mode_leave_the_router_alone() -> None:
+    world = World()
+    router = FakeRouter(world, member=False)
+    lifecycle(world, router=router, state="probed").run()
+    lifecycle(world, router=router, check=True).run()
+    assert world.calls == []
+
+
 delays = st.floats(0, 60)
 plans = st.builds(
     Plan,
@@ -214,11 +282,13 @@ plans = st.builds(
 def test_invariant_ready_is_never_reported_unless_the_new_instance_generated(old: Plan, new: Plan, running: bool, foreign: dict) -> None:
     old.crash_after = NEVER
     world = World(old=old, new=new, running=running, foreign_mib=foreign)
-    life = lifecycle(world, release_timeout=90, ready_timeout=100, generate_timeout=70, stop_timeout=120)
+    router = FakeRouter(world)
+    life = lifecycle(world, router=router, release_timeout=90, ready_timeout=100, generate_timeout=70, stop_timeout=120)
     try:
         outcome = life.run()
     except RestartError as failure:
         assert failure.cause in CAUSES and failure.phase in PHASES
+        assert router.member == ("withdraw" not in world.calls), "a server that is not ready must stay out of the router"
         certain = min(new.crash_after, new.fatal_after)
         if failure.phase in ("load", "generate") and failure.cause in ("crashed", "crash_loop", "out_of_memory"):
             started = next(one for one in world.instances if one.plan is new).started
