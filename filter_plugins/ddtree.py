@@ -49,6 +49,11 @@ def ddtree_collapse(
     return [{"point": one["point"].as_dict(), "aliases": one["aliases"], "launch": one["launch"].as_dict()} for one in found]
 
 
+def ddtree_block_size(config: Any) -> int:
+    """The block size that a drafter's config.json states, 0 where it states none."""
+    return engine.block_size(str(config))
+
+
 def ddtree_env_line(value: Any, name: str) -> str:
     """One line of an EnvironmentFile."""
     return quoting.env_line(str(name), str(value))
@@ -60,6 +65,7 @@ class FilterModule:
             "ddtree_points": _sentences(ddtree_points),
             "ddtree_launch": _sentences(ddtree_launch),
             "ddtree_collapse": _sentences(ddtree_collapse),
+            "ddtree_block_size": _sentences(ddtree_block_size),
             "ddtree_systemd_exec": _sentences(quoting.systemd_exec),
             "ddtree_env_line": _sentences(ddtree_env_line),
             "ddtree_supervisor_command": _sentences(quoting.supervisor_command),
