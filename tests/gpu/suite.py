@@ -164,7 +164,7 @@ class Suite:
     def usual(self) -> None:
         """What scripts and playbooks usually do, on the same unit under the same load."""
         self.current()
-        for way in ("systemctl", "ansible", "systemctl-blocking") * self.asked.usual:
+        for way in self.asked.ways.split(",") * self.asked.usual:
             if not self.fits(f"usual {way}", 50):
                 return
             began = time.monotonic()
