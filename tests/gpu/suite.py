@@ -48,6 +48,7 @@ class Suite:
         self.boards = Boards(int(values["point_defaults"]["tp"]))
         self.point: dict[str, Any] = dict(values["point_defaults"])
         self.config_id = ""
+        self.arguments: dict[str, Any] = {}
         self.longest: dict[str, float] = {}
 
     # -- bookkeeping -------------------------------------------------------------------------------------------------
@@ -115,6 +116,8 @@ class Suite:
         proof = [words for _, words in self.unit.journal(time.time() - 900) if "Initialized DFLASH draft runner" in words]
         if fine:
             self.point, self.config_id = spec, str(result["ready"]["weight_version"])
+            given = result["invocation"]["module_args"]
+            self.arguments = {key: given[key] for key in given if given[key] not in (None, "") and key not in ("run_id", "runner")}
             fine = self.unit.ready(before if result.get("changed") else "", self.config_id) == ""
         self.keep("deploys", {
             "point": spec, "ok": fine, "by": "site.yml" if site else "role ddtree_server",
@@ -142,7 +145,7 @@ class Suite:
             before = self.unit.shown()["InvocationID"]
             with Watch(self.unit, self.boards) as watch, Streams(self.unit, self.asked.streams, 600) as streams:
                 time.sleep(0.5)
-                run = self.toolkit.role(self.point, "restarted", ddtree_server_drain_timeout=1)
+                run = self.toolkit.module({**self.arguments, "state": "restarted", "drain_timeout": 1})
                 wrong = self.unit.ready(before, self.config_id) if not run["failed"] else ""
             result, own = run["result"], watch.own()
             took = phases(result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -61,6 +62,22 @@ class Toolkit:
         except (OSError, ValueError):
             found = {"failed": True, "result": {"msg": " ".join(text.split())[-600:], "phase": "play", "cause": "no result"}}
         return {**found, "began": began, "ended": time.time()}
+
+    def module(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """One run of sglang_service alone, ad hoc: {failed, result, began, ended}."""
+        command = [sys.executable, "-m", "ansible", "adhoc", "-i", str(HERE / "hosts.yml"), "gpu_hosts"]
+        command += ["-e", f"@{self.path}", "-e", json.dumps({"ansible_python_interpreter": self.values["gpu_host_python"]})]
+        command += ["-m", "sglang_service", "-a", json.dumps(arguments)]
+        began = time.time()
+        environment = {**os.environ, "ANSIBLE_CALLBACK_RESULT_FORMAT": "json", "ANSIBLE_NOCOLOR": "1"}
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+        with self.log.open("a") as log:
+            log.write(done.stdout + done.stderr)
+        try:
+            result = json.loads(re.findall(r"(?ms)^\S+ \| [A-Z!]+ => (\{.*)", done.stdout)[0])
+        except (ValueError, IndexError):
+            result = {"msg": " ".join((done.stdout + done.stderr).split())[-600:], "phase": "play", "cause": "no result"}
+        return {"failed": done.returncode != 0, "result": result, "began": began, "ended": time.time()}
 
 
 def phases(result: dict[str, Any]) -> dict[str, float]:
