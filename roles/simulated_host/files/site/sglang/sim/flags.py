@@ -9,7 +9,9 @@ import random
 from pathlib import Path
 from typing import Any
 
+from .faults import Faults
 from .speed import Config
+from .state import state_dir
 
 HERE = Path(__file__).resolve().parent
 BUDGET_FLAG = "--speculative-ddtree-budget"
@@ -41,16 +43,30 @@ class SpeculativeAlgorithm:
     @staticmethod
     def from_string(name: str, stock: bool) -> str:
         name = name.upper()
-        if name not in KNOWN_ALGORITHMS and (stock or name != "DDTREE"):
+        if name not in algorithms(stock):
             raise ValueError(f"Unknown speculative algorithm name: {name}")
         if name not in ("DFLASH", "DDTREE"):
             raise ValueError(f"The simulated engine does not run {name}; it runs DFLASH, DDTREE and no speculation")
         return name
 
 
+def algorithms(stock: bool) -> tuple[str, ...]:
+    return KNOWN_ALGORITHMS if stock else (*KNOWN_ALGORITHMS, "DDTREE")
+
+
+def stock_build() -> bool:
+    """Whether the fault `build` makes this a build without DDTree."""
+    return bool(Faults(state_dir()).get("build") == "stock")
+
+
 def parser(stock: bool = False) -> argparse.ArgumentParser:
-    """argparse over flags.txt; a `stock` build lacks the DDTree flag."""
     result = argparse.ArgumentParser(prog="sglang serve")
+    add_cli_args(result, stock)
+    return result
+
+
+def add_cli_args(result: argparse.ArgumentParser, stock: bool) -> None:
+    """The flags of flags.txt; a `stock` build lacks the DDTree flag."""
     lines = (HERE / "flags.txt").read_text().splitlines()
     if not stock:
         lines.append(f"{BUDGET_FLAG} SPECULATIVE_DDTREE_BUDGET")
@@ -70,7 +86,6 @@ def parser(stock: bool = False) -> argparse.ArgumentParser:
             result.add_argument(*names, dest=dest, choices=value.strip("{}").split(","), default=None)
         else:
             result.add_argument(*names, dest=dest, type=_type(dest, defaults), default=None, required=flag == "--model-path")
-    return result
 
 
 def _type(dest: str, defaults: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from . import ranks
 from .faults import Faults
-from .flags import ServerArgs, model_config, prepare_server_args, speed_config
+from .flags import ServerArgs, model_config, prepare_server_args, speed_config, stock_build
 from .holders import boards
 from .process import log, put
 from .state import Settings, settings, state_dir
@@ -224,7 +224,7 @@ def launch(argv: list[str]) -> int:
     time.sleep(min(scale.scaled(IMPORTS_SECONDS), seconds * 0.06))
     if faults.get("ignore_sigterm"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    args = prepare_server_args(argv, stock=faults.get("build") == "stock")
+    args = prepare_server_args(argv, stock_build())
     strike = _strikes(faults, state)
     if faults.get("crash_loop") and strike:
         raise ImportError("cannot import name 'sgl_kernel' (simulated: fault crash_loop)")
