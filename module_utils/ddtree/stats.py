@@ -1,12 +1,20 @@
-"""Percentiles and intervals for measured figures, with the standard library only."""
+"""Percentiles, intervals and comparisons of measured figures, with the standard library only. docs/statistics.md says why so."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 LEVELS = (50, 95, 99)
+ALLOWANCE = 0.005  # relative standard deviation of an engine in minutes although nothing changed; repeats may miss it
+LOOKS = 1.3  # an interval looked at after each repeat must fit with so much to spare, or luck would end the measuring
+MARGIN = 0.01  # differences below it matter to nobody
+LEAST_REPEATS, MOST_REPEATS = 3, 30
 
 
 def percentile(values: Sequence[float], level: float) -> float:
@@ -45,6 +53,7 @@ def summary(values: Sequence[float], weights: Sequence[float] | None = None, dig
     return {f"p{level}": at(level) for level in LEVELS}
 
 
+@lru_cache(maxsize=4096)
 def t_quantile(probability: float, freedom: float) -> float:
     """Student's t: the value that a variable with `freedom` degrees of freedom stays below with this probability (0 < p < 1)."""
     if not 0 < probability < 1 or freedom <= 0:
@@ -113,3 +122,190 @@ def ratio_half_width(parts: Sequence[float], wholes: Sequence[float], confidence
     squares = math.fsum((part - ratio * one) ** 2 for part, one in zip(parts, wholes))
     deviation = math.sqrt(squares / (count - 1) * count) / whole
     return t_quantile((1 + confidence) / 2, count - 1) * deviation / ratio
+
+
+# -- repeats of a cell -----------------------------------------------------------------------------------------------------
+
+
+class Sample(NamedTuple):
+    """One request: its prompt, new tokens, seconds from sending to its end, and the repeat it belongs to.
+
+    Where only the rates of repeats are known, each is a sample of one prompt and one second: Sample("", rate, 1.0, number).
+    """
+
+    prompt: Hashable
+    tokens: float
+    seconds: float
+    repeat: int = 0
+
+
+@dataclass(frozen=True)
+class Width:
+    """Half width of a rate's interval as a share of it, and what it holds: `same prompts` measured again, or `new prompts`."""
+
+    half: float
+    of: str
+
+
+def rate(samples: Iterable[Sample]) -> float:
+    """Tokens per second of one stream. Raises ValueError without tokens or time."""
+    found = list(samples)
+    tokens, seconds = math.fsum(one.tokens for one in found), math.fsum(one.seconds for one in found)
+    if tokens <= 0 or seconds <= 0:
+        raise ValueError("no tokens to make a rate of")
+    return tokens / seconds
+
+
+def width(samples: Sequence[Sample], confidence: float = 0.95) -> Width | None:
+    """How well a rate is known. None when fewer than two repeats and fewer than three prompts are there to judge by.
+
+    With repeats of the same prompts: the scatter of a prompt about its own mean, and of whole repeats where it is larger than the
+    requests explain. Else the scatter between prompts, whatever text is.
+    """
+    deviations = _deviations(samples)
+    if _repeated(samples):
+        half = _half(_without(deviations, [one.prompt for one in samples]), samples, len({one.prompt for one in samples}), confidence)
+        return Width(math.hypot(half, _allowed(confidence)), "same prompts")
+    if len(samples) < 3:
+        return None
+    return Width(math.hypot(_half(deviations, samples, 1, confidence), _allowed(confidence)), "new prompts")
+
+
+def enough(samples: Sequence[Sample], precision: float) -> bool:
+    """Whether to end the repeats of a cell: the 95% interval is within `precision` of its rate, looks after each repeat counted."""
+    repeats = len({one.repeat for one in samples})
+    if repeats < LEAST_REPEATS:
+        return False
+    found = width(samples)
+    return repeats >= MOST_REPEATS or (found is not None and found.half * LOOKS <= precision)
+
+
+def _repeated(samples: Sequence[Sample]) -> bool:
+    return len(samples) >= 2 * len({one.prompt for one in samples})
+
+
+def _deviations(samples: Sequence[Sample]) -> list[float]:
+    """What each request adds to the rate's relative error: linearised (delta method); their mean is 0."""
+    level = rate(samples)
+    share = level * math.fsum(one.seconds for one in samples) / len(samples)
+    return [(one.tokens - level * one.seconds) / share for one in samples]
+
+
+def _without(values: Sequence[float], groups: Sequence[Hashable]) -> list[float]:
+    means = _means(values, groups)
+    return [value - means[group] for value, group in zip(values, groups)]
+
+
+def _means(values: Sequence[float], groups: Sequence[Hashable]) -> dict[Hashable, float]:
+    of: dict[Hashable, list[float]] = defaultdict(list)
+    for value, group in zip(values, groups):
+        of[group].append(value)
+    return {group: math.fsum(one) / len(one) for group, one in of.items()}
+
+
+def _half(values: Sequence[float], samples: Sequence[Sample], fitted: int, confidence: float) -> float:
+    """Half width of the interval of the values' mean, from which `fitted` means were taken: requests, then whole repeats."""
+    count, at = len(values), (1 + confidence) / 2
+    centre = 0.0 if fitted > 1 else math.fsum(values) / count
+    within = math.fsum((value - centre) ** 2 for value in values) / (count - fitted) / count
+    repeats = list(_means(values, [one.repeat for one in samples]).values())
+    if len(repeats) < 2:
+        return t_quantile(at, count - fitted) * math.sqrt(within)
+    mean = math.fsum(repeats) / len(repeats)
+    between = math.fsum((one - mean) ** 2 for one in repeats) / (len(repeats) - 1) / len(repeats)
+    more = max(0.0, between - within)
+    return math.hypot(t_quantile(at, count - fitted) * math.sqrt(within), t_quantile(at, len(repeats) - 1) * math.sqrt(more))
+
+
+def _allowed(confidence: float) -> float:
+    return t_quantile((1 + confidence) / 2, 1e6) * ALLOWANCE
+
+
+# -- two measurements ------------------------------------------------------------------------------------------------------
+
+FASTER, SLOWER, OPEN = "faster", "slower", "no difference shown"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`ratio` of the second rate to the first with its interval. `visible`: the difference that nine of ten such pairs would show."""
+
+    verdict: str
+    ratio: float
+    low: float
+    high: float
+    visible: float
+    method: str
+
+    def words(self) -> str:
+        """One clause for a report."""
+        span = f"95% interval {_percent(self.low - 1)} to {_percent(self.high - 1)}"
+        if self.verdict == OPEN:
+            return f"{OPEN}: {_percent(self.ratio - 1)}, {span}; {self.visible:.1%} would have shown in nine of ten"
+        return f"{abs(self.ratio - 1):.1%} {self.verdict}, {span}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:+.1%}"
+
+
+def compare(one: Sequence[Sample], other: Sequence[Sample], margin: float = MARGIN, starts: tuple[float, int] | None = None,
+            confidence: float = 0.95) -> Comparison:  # fmt: skip
+    """Whether the second is faster, slower, or no difference is shown: the interval must exclude 1 and the ratio pass `margin`.
+
+    Prompts that both have are paired. `starts`: relative standard deviation between starts of one configuration and its degrees of
+    freedom, as an anchor gives it (`start_spread`); without it the answer is about these two starts. Raises ValueError when
+    there is too little to judge by.
+    """
+    shared = {sample.prompt for sample in one} & {sample.prompt for sample in other}
+    both = [[sample for sample in side if sample.prompt in shared] for side in (one, other)]
+    matched = all(len(kept) >= 0.8 * len(side) for kept, side in zip(both, (one, other)))
+    first, second = both if matched else (one, other)
+    if matched and _repeated(first) and _repeated(second):
+        method, halves = "repeats of the same prompts", [_known(first, confidence), _known(second, confidence)]
+    elif matched and len(shared) >= 3:
+        method, halves = "pairs of the same prompt", [_paired(first, second, confidence), math.sqrt(2) * _allowed(confidence)]
+    else:
+        method = "different prompts"
+        halves = [_known(_by_prompt(first), confidence), _known(_by_prompt(second), confidence)]
+    if starts is not None:
+        method += " and the spread between starts"
+        halves.append(t_quantile((1 + confidence) / 2, starts[1]) * starts[0] * math.sqrt(2))
+    half, step = math.hypot(*halves), math.log(rate(second) / rate(first))
+    shown = abs(step) > half and abs(step) >= math.log1p(margin)
+    verdict = (FASTER if step > 0 else SLOWER) if shown else OPEN
+    usual, nine = t_quantile((1 + confidence) / 2, 1e6), t_quantile(0.9, 1e6)
+    visible = math.expm1(half * (usual + nine) / usual)
+    return Comparison(verdict, math.exp(step), math.exp(step - half), math.exp(step + half), max(margin, visible), method)
+
+
+def start_spread(rates: Sequence[float]) -> tuple[float, int]:
+    """(relative standard deviation, degrees of freedom) of one configuration's rates over its starts. Raises ValueError below two."""
+    if len(rates) < 2 or min(rates) <= 0:
+        raise ValueError("the spread between starts takes rates of two starts or more")
+    logs = [math.log(one) for one in rates]
+    mean = math.fsum(logs) / len(logs)
+    return math.sqrt(math.fsum((one - mean) ** 2 for one in logs) / (len(logs) - 1)), len(logs) - 1
+
+
+def _known(samples: Sequence[Sample], confidence: float) -> float:
+    found = width(samples, confidence)
+    if found is None:
+        raise ValueError("too little was measured to compare: two repeats or three prompts of each are the least")
+    return found.half
+
+
+def _by_prompt(samples: Sequence[Sample]) -> list[Sample]:
+    """One sample per prompt: what is compared is texts, not how often each was asked."""
+    of: dict[Hashable, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        of[sample.prompt].append(sample)
+    return [Sample(prompt, sum(one.tokens for one in all_), sum(one.seconds for one in all_)) for prompt, all_ in of.items()]
+
+
+def _paired(first: Sequence[Sample], second: Sequence[Sample], confidence: float) -> float:
+    """Half width of the ratio from each prompt's difference between the two."""
+    sides = [_means(_deviations(side), [sample.prompt for sample in side]) for side in (first, second)]
+    repeat = {sample.prompt: sample.repeat for sample in second}
+    differences = [sides[1][prompt] - sides[0][prompt] for prompt in repeat]
+    return _half(differences, [Sample(prompt, 1, 1, at) for prompt, at in repeat.items()], 1, confidence)

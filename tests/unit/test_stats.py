@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from noise import cells, request_noise, spread
 
-from ddtree.stats import mean_interval, percentile, ratio_half_width, summary, t_quantile, weighted_percentile
+from ddtree.stats import (
+    ALLOWANCE,
+    FASTER,
+    LEAST_REPEATS,
+    MOST_REPEATS,
+    OPEN,
+    SLOWER,
+    Sample,
+    compare,
+    enough,
+    mean_interval,
+    percentile,
+    rate,
+    ratio_half_width,
+    start_spread,
+    summary,
+    t_quantile,
+    weighted_percentile,
+    width,
+)
 
 numbers = st.lists(st.integers(-(10**9), 10**9).map(float), min_size=1, max_size=60)
 
@@ -82,3 +103,129 @@ def test_no_interval_where_there_is_nothing_to_judge_by() -> None:
     wide = ratio_half_width([1, 2, 3, 4], [1, 1, 1, 1])
     spread = statistics.stdev([1, 2, 3, 4]) / 2 / 2.5
     assert wide == pytest.approx(t_quantile(0.975, 3) * spread)
+
+
+# -- repeats and comparisons -----------------------------------------------------------------------------------------------
+
+
+def test_the_recorded_noise_is_read() -> None:
+    """Two of the recorded cells by hand: 302.17 in 279.438 to 324.902 of 12 requests, 5881.364 in 5817.304 to 5945.423 of 160."""
+    found = request_noise()
+    assert {slots: len(one) for slots, one in found.items()} == {1: 7, 32: 7}
+    assert found[1][0] == pytest.approx(22.732 / 302.17 / 2.201 * 12**0.5, rel=1e-3)
+    assert found[32][0] == pytest.approx(64.06 / 5881.364 / 1.975 * 160**0.5, rel=1e-3)
+
+
+def test_error_rates_of_comparisons() -> None:
+    """Cells measured until they are precise: the same point twice, and points 5% apart either way."""
+    same = apart = pairs = 0
+    for _, cell in cells(random.Random(1), 40):
+        first, again = cell.measure()[0], cell.measure()[0]
+        better, worse = cell.measure(1.05)[0], cell.measure(1 / 1.05)[0]
+        same += compare(first, again).verdict == OPEN
+        apart += (compare(first, better).verdict == FASTER) + (compare(again, worse).verdict == SLOWER)
+        pairs += 1
+    assert pairs == 240 and same / pairs >= 0.95 and apart / pairs / 2 >= 0.90, (same / pairs, apart / pairs / 2)
+
+
+def test_error_rates_where_starts_differ() -> None:
+    """Three starts of an anchor tell how far starts differ; without it the answer is about two starts, and wrong about points."""
+    pick = random.Random(3)
+    told = {"known": 0, "unknown": 0}
+    pairs = 0
+    for _, cell in cells(pick, 30):
+        first, again = (cell.measure(spread(pick, 0.03))[0] for _ in range(2))
+        anchor = start_spread([rate(cell.measure(spread(pick, 0.03))[0]) for _ in range(3)])
+        told["unknown"] += compare(first, again).verdict != OPEN
+        told["known"] += compare(first, again, starts=anchor).verdict != OPEN
+        pairs += 1
+    assert told["known"] / pairs <= 0.05 and told["unknown"] / pairs > 0.2, told
+
+
+def test_error_rates_of_prompts_asked_once() -> None:
+    """New prompts in each repeat, the same in both: pairs take the difference between texts out."""
+    pick = random.Random(4)
+    verdicts: dict[tuple[float, bool], list[str]] = {}
+    for faster in (1.0, 1.05):
+        for _ in range(200):
+            prompts = [spread(pick, 0.25) for _ in range(120)]
+            first, second = ([Sample(at, 200, 200 / (100 * by * one * spread(pick, 0.08)), at // 10) for at, one in enumerate(prompts)]
+                             for by in (1.0, faster))  # fmt: skip
+            strangers = [one._replace(prompt=f"other {one.prompt}") for one in second]
+            verdicts.setdefault((faster, True), []).append(compare(first, second).verdict)
+            verdicts.setdefault((faster, False), []).append(compare(first, strangers).verdict)
+    assert verdicts[1.0, True].count(OPEN) >= 190 and verdicts[1.05, True].count(FASTER) >= 180
+    assert verdicts[1.0, False].count(OPEN) >= 190 and verdicts[1.05, False].count(FASTER) < 100  # other texts hide it
+
+
+def test_what_a_comparison_says() -> None:
+    one = [Sample("", 100.0 + at % 3, 1.0, at) for at in range(9)]
+    other = [item._replace(tokens=item.tokens * 1.08) for item in one]
+    found = compare(one, other)
+    assert found.verdict == FASTER and found.ratio == pytest.approx(1.08) and found.method == "repeats of the same prompts"
+    assert found.low < 1.08 < found.high and found.words().startswith("8.0% faster, 95% interval +6")
+    assert compare(other, one).verdict == SLOWER and compare(other, one).words().startswith("7.4% slower, 95% interval -8")
+    near = compare(one, [item._replace(tokens=item.tokens * 1.004) for item in one])
+    assert near.verdict == OPEN and near.words().startswith("no difference shown: +0.4%, 95% interval -")
+    assert near.visible >= 0.01 and "would have shown in nine of ten" in near.words()
+    wide = compare(one, other, starts=(0.05, 2))
+    assert wide.verdict == OPEN and wide.method.endswith("the spread between starts") and wide.visible > 0.3
+    # an exact repetition still has the engine's own drift, and what matters to nobody is no difference
+    flat = [Sample("", 100.0, 1.0, at) for at in range(4)]
+    sliver = compare(flat, [item._replace(tokens=100.9) for item in flat], margin=0.02)
+    assert sliver.verdict == OPEN and compare(flat, flat).visible == pytest.approx(0.023, abs=0.002)
+
+
+def test_too_little_to_compare_is_said() -> None:
+    two = [Sample("a", 10, 1, 0), Sample("b", 12, 1, 0)]
+    with pytest.raises(ValueError, match="too little was measured"):
+        compare(two, two)
+    with pytest.raises(ValueError, match="no tokens"):
+        compare([], two)
+    with pytest.raises(ValueError, match="two starts or more"):
+        start_spread([1.0])
+    assert width(two) is None and start_spread([100.0, 100.0, 100.0]) == (0.0, 2)
+
+
+def test_repeats_go_on_until_they_are_precise() -> None:
+    steady = [Sample(prompt, 200, 2.0 + prompt, number) for number in range(MOST_REPEATS) for prompt in range(6)]
+    assert not enough(steady[: 6 * (LEAST_REPEATS - 1)], 0.03) and enough(steady[: 6 * LEAST_REPEATS], 0.03)
+    assert not enough(steady[: 6 * LEAST_REPEATS], ALLOWANCE)  # no engine is that steady
+    pick = random.Random(1)
+    wild = [one._replace(seconds=one.seconds * spread(pick, 1.0)) for one in steady]
+    assert not enough(wild[:-6], 0.03) and enough(wild, 0.03)  # the cap
+
+
+def test_a_slow_drift_of_whole_repeats_widens_the_interval() -> None:
+    """What all requests of a repeat share is not seen between them: 3% between repeats, nothing else."""
+    pick, inside, widths = random.Random(9), 0, []
+    for _ in range(300):
+        samples = []
+        for number in range(6):
+            slow = spread(pick, 0.03)
+            samples += [Sample(prompt, 200, (2.0 + prompt / 10) * slow * spread(pick, 0.001), number) for prompt in range(32)]
+        found = width(samples)
+        assert found is not None and found.of == "same prompts"
+        truth = 200 * 32 / sum(2.0 + prompt / 10 for prompt in range(32))
+        inside += abs(rate(samples) / truth - 1) <= found.half
+        widths.append(found.half)
+    assert inside / 300 >= 0.93 and statistics.median(widths) > 0.02
+
+
+samples = st.lists(
+    st.builds(Sample, st.integers(0, 5), st.floats(1, 500), st.floats(0.01, 60), st.integers(0, 4)), min_size=1, max_size=40
+)  # fmt: skip
+
+
+@given(samples, samples, st.floats(0.1, 10))
+def test_comparisons_are_symmetric_and_know_no_units(one: list[Sample], other: list[Sample], scale: float) -> None:
+    try:
+        found, back = compare(one, other), compare(other, one)
+    except ValueError as error:
+        assert "too little" in str(error)
+        return
+    assert found.ratio == pytest.approx(1 / back.ratio) and {found.verdict, back.verdict} in ({OPEN}, {FASTER, SLOWER})
+    assert 0 <= found.low <= found.ratio <= found.high and not math.isnan(found.visible)
+    larger = [[item._replace(tokens=item.tokens * scale) for item in side] for side in (one, other)]
+    scaled = compare(larger[0], larger[1])
+    assert scaled.ratio == pytest.approx(found.ratio) and scaled.method == found.method

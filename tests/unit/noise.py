@@ -1,0 +1,79 @@
+"""A made-up cell with the noise of a real one: what is known of it is from docs/gpu-results.json, the rest is stated here."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddtree.stats import Sample, enough, t_quantile
+
+RECORDED = Path(__file__).resolve().parents[2] / "docs" / "gpu-results.json"
+# Assumed, since the recorded engine accepted no draft and its cells were measured once each.
+PROMPTS = 0.25  # relative deviation between prompts, by what the drafter gets right in them
+ACCEPTANCE = 0.04  # the same prompt again: near ties flip accepts
+DRIFT = 0.007  # whole repeats against each other; half of it stays from one to the next
+LENGTHS = 0.05  # of the same prompt's answer
+# Context, requests in flight, token/s: the origin's 12/6/2048.
+CELLS = ((60, 1, 147.5), (1024, 1, 139.0), (4096, 1, 87.9), (60, 32, 696.8), (1024, 32, 672.6), (4096, 32, 417.7))
+REQUESTS = {1: 12, 32: 160}  # of the recorded cells
+LEAST_PROMPTS, LIMIT, FIRST_TOKEN = 6, 256, 0.05
+
+
+def request_noise() -> dict[int, list[float]]:
+    """By requests in flight: the relative deviation of one request in each recorded cell, from the interval of its rate."""
+    told = json.loads(RECORDED.read_text())
+    found: dict[int, list[float]] = {}
+    for cell in [*told["cells"], *(cell for point in told["sweep"]["points"] for cell in point["cells"])]:
+        count = REQUESTS[cell["concurrency"]]
+        half = (cell["ci95"][1] - cell["ci95"][0]) / 2 / cell["output_tok_s"]
+        found.setdefault(cell["concurrency"], []).append(half / t_quantile(0.975, count - 1) * math.sqrt(count))
+    return found
+
+
+def spread(pick: random.Random, deviation: float) -> float:
+    """A factor around 1 with this relative deviation."""
+    scale = math.sqrt(math.log1p(deviation * deviation))
+    return pick.lognormvariate(-scale * scale / 2, scale)
+
+
+@dataclass
+class Cell:
+    """One cell of one set of prompts; `measure` is a pass over them after another, without a pause between."""
+
+    pick: random.Random
+    tok_s: float
+    slots: int
+    noise: float
+    prompts: list[float]
+    lengths: list[float]
+
+    def measure(self, faster: float = 1.0, precision: float | None = 0.03, seconds: float = 60.0) -> tuple[list[Sample], float]:
+        """Samples and the seconds they took: until `enough`, or with a precision of None for so many seconds."""
+        samples: list[Sample] = []
+        took, number, drift = 0.0, 0, self.pick.gauss(0, DRIFT)
+        while True:
+            drift = drift / 2 + math.sqrt(0.75) * self.pick.gauss(0, DRIFT)
+            for at, (prompt, length) in enumerate(zip(self.prompts, self.lengths)):
+                tokens = max(20, min(LIMIT, round(length * spread(self.pick, LENGTHS))))
+                speed = faster * self.tok_s / self.slots * prompt * spread(self.pick, self.noise) * spread(self.pick, ACCEPTANCE)
+                lasted = tokens / (speed * (1 + drift)) + FIRST_TOKEN
+                samples.append(Sample(at, tokens, lasted, number))
+                took += lasted / self.slots
+            number += 1
+            if enough(samples, precision) if precision is not None else took >= seconds and number > 1:
+                return samples, took
+
+
+def cells(pick: random.Random, each: int) -> Iterable[tuple[tuple[int, int], Cell]]:
+    """`each` cells for every place of the matrix, with prompts and a recorded noise of their own."""
+    noise = request_noise()
+    for context, slots, tok_s in CELLS:
+        for _ in range(each):
+            count = max(slots, LEAST_PROMPTS)
+            prompts = [spread(pick, PROMPTS) for _ in range(count)]
+            lengths = [pick.uniform(120, 400) for _ in range(count)]
+            yield (context, slots), Cell(pick, tok_s, slots, pick.choice(noise[slots]), prompts, lengths)
