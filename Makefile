@@ -1,5 +1,5 @@
 # make demo: the main job on a simulated host. make test: every check. The rest are their parts.
-.PHONY: setup demo test lint unit integration molecule bench clean
+.PHONY: setup demo test lint unit integration molecule bench docs clean
 
 setup:
 	@scripts/setup
@@ -27,6 +27,11 @@ molecule:
 bench:
 	@scripts/setup dev
 	@scripts/bench
+
+# what is generated: docs/dialects.md and roles/*/README.md
+docs:
+	@scripts/setup
+	@.venv/bin/python scripts/docs
 
 clean:
 	@scripts/clean
