@@ -116,8 +116,7 @@ class Suite:
         proof = [words for _, words in self.unit.journal(time.time() - 900) if "Initialized DFLASH draft runner" in words]
         if fine:
             self.point, self.config_id = spec, str(result["ready"]["weight_version"])
-            given = result["invocation"]["module_args"]
-            self.arguments = {key: given[key] for key in given if given[key] not in (None, "") and key not in ("run_id", "runner")}
+            self.arguments = run["asked"]
             fine = self.unit.ready(before if result.get("changed") else "", self.config_id) == ""
         self.keep("deploys", {
             "point": spec, "ok": fine, "by": "site.yml" if site else "role ddtree_server",
