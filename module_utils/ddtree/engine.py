@@ -106,14 +106,14 @@ def render(point: Point, server: Server, dialects: Mapping[str, Mapping[str, Any
     dialect = dialects[point.dialect]
     _drafter(point, server, dialect)
     extra = [*server.extra_args, *point.extra_args]
-    block = _block(point, server, dialect, _flag_values(extra))
+    block = _block(point, server, dialect, flag_values(extra))
     derived = derive(dialect.get("derive", "tree"), point.budget, point.topk, block)
     _constraints(point, block, dialect)
     values = _values(point, server, derived)
     spoken = _dialect_args(dialect, values)
     _no_owned_flag(extra, spoken)
     common = _common_args(server, point, dialect, extra)
-    flags = _flag_values(common + extra)
+    flags = flag_values(common + extra)
     _backends(point, dialect, derived, flags)
     env = _environment(point, server, dialect, values)
     argv = [server.python, "-m", "sglang.launch_server", *common, *spoken]
@@ -363,7 +363,7 @@ def _flags(args: Iterable[str]) -> list[str]:
     return [one.split("=", 1)[0] for one in args if one.startswith("--")]
 
 
-def _flag_values(args: list[str]) -> dict[str, str]:
+def flag_values(args: list[str]) -> dict[str, str]:
     """Flag to value as argparse would read it: the last one wins."""
     found: dict[str, str] = {}
     for index, one in enumerate(args):

@@ -80,7 +80,7 @@ class Nvml:
     def read(self) -> list[Gpu]:
         """Read each wanted GPU now. Raises GpuError if any of them cannot be read: half a view is no view."""
         try:
-            nvml = self._library()
+            nvml = self.library()
         except LibraryMissingError:
             if not shutil.which("nvidia-smi"):
                 raise
@@ -89,7 +89,7 @@ class Nvml:
         gpus, lost = [], []
         for index, handle in handles:
             try:
-                gpus.append(_read(nvml, index, handle))
+                gpus.append(read_board(nvml, index, handle))
             except nvml.NVMLError as error:
                 lost.append(f"GPU {index}: {error}")
         if lost:
@@ -102,11 +102,12 @@ class Nvml:
     def driver(self) -> str:
         """The driver's version."""
         try:
-            return str(self._library().nvmlSystemGetDriverVersion())
+            return str(self.library().nvmlSystemGetDriverVersion())
         except LibraryMissingError:
             return _smi("--query-gpu=driver_version").splitlines()[0].strip()
 
-    def _library(self) -> Any:
+    def library(self) -> Any:
+        """NVML, started. Raises GpuError."""
         if self._nvml is None:
             nvml = self._load()
             try:
@@ -181,7 +182,8 @@ def _smi(query: str) -> str:
     return done.stdout
 
 
-def _read(nvml: Any, index: int, handle: Any) -> Gpu:
+def read_board(nvml: Any, index: int, handle: Any) -> Gpu:
+    """One board now; raises NVML's own error."""
     memory = _memory(nvml, handle)
     return Gpu(
         index=index,
