@@ -11,8 +11,7 @@ ALGORITHMS: tuple[Task, ...] = (
     Task(
         "shortest_path",
         ask("shortest_path(edges, start, goal)", "that returns the smallest number of edges between two nodes of an undirected graph, "
-            "given "
-            "as a list of [node, node] lists: 0 from a node to itself, -1 if there is no way."),
+            "given as a list of [node, node] lists: 0 from a node to itself, -1 if there is no way."),
         (([[["a", "b"], ["b", "c"], ["a", "d"], ["d", "e"], ["e", "c"]], "a", "c"], 2), ([[["a", "b"]], "a", "a"], 0), ([[], "x", "x"], 0),
          ([[], "x", "y"], -1), ([[["a", "b"], ["c", "d"]], "a", "d"], -1),
          ([[["a", "d"], ["d", "e"], ["e", "c"], ["b", "a"], ["c", "b"]], "a", "c"], 2),
@@ -61,9 +60,8 @@ def shortest_path(edges, start, goal):
     ),
     Task(
         "cheapest_route",
-        ask("cheapest_route(roads, start, goal)", "that returns the smallest total cost of a way from start to goal over one-way roads, "
-            "a list "
-            "of [from, to, cost] lists with costs of at least 0: 0 from a place to itself, -1 if there is no way."),
+        ask("cheapest_route(roads, start, goal)", "that returns the smallest total cost of a way from start to goal over one-way "
+            "roads, a list of [from, to, cost] lists with costs of at least 0: 0 from a place to itself, -1 if there is no way."),
         (([[["a", "b", 4], ["a", "c", 1], ["c", "b", 2], ["b", "d", 5]], "a", "d"], 8), ([[["a", "b", 4]], "b", "a"], -1),
          ([[], "x", "x"], 0),
          ([[["a", "b", 9], ["a", "c", 1], ["c", "d", 1], ["d", "b", 1]], "a", "b"], 3), ([[["a", "b", 0], ["b", "c", 0]], "a", "c"], 0),
@@ -108,9 +106,9 @@ def cheapest_route(roads, start, goal):
     ),
     Task(
         "topological_order",
-        ask("topological_order(tasks)", "that orders tasks, a dict from each task's name to the list of tasks it needs, so that each comes "
-            "after all that it needs; of those that could come next always the alphabetically first. Returns a list, or None if they need "
-            "each other in a circle."),
+        ask("topological_order(tasks)", "that orders tasks, a dict from each task's name to the list of tasks it needs, so that each "
+            "comes after all that it needs; of those that could come next always the alphabetically first. Returns a list, or None if "
+            "they need each other in a circle."),
         (([{"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}], ["a", "b", "c", "d"]), ([{"b": [], "a": ["b"]}], ["b", "a"]),
          ([{"a": ["b"], "b": ["a"]}], None), ([{}], []), ([{"z": [], "y": [], "x": ["z"]}], ["y", "z", "x"]), ([{"a": ["a"]}], None),
          ([{"m": ["k"], "k": [], "a": ["m"], "l": []}], ["k", "l", "m", "a"])),
@@ -148,9 +146,8 @@ def topological_order(tasks):
     ),
     Task(
         "edit_distance",
-        ask("edit_distance(a, b)", "that returns the smallest number of single characters to insert, delete or replace to make string a "
-            "into "
-            "string b, fast for strings of 200 characters."),
+        ask("edit_distance(a, b)", "that returns the smallest number of single characters to insert, delete or replace to make string "
+            "a into string b, fast for strings of 200 characters."),
         ((["kitten", "sitting"], 3), (["", "abc"], 3), (["flaw", "lawn"], 2), (["same", "same"], 0), (["intention", "execution"], 5),
          (["a", "b"], 1),
          (["ab" * 60, "ba" * 60], 2), (["abc", ""], 3)),
@@ -170,8 +167,8 @@ def edit_distance(a, b):
     ),
     Task(
         "common_subsequence",
-        ask("common_subsequence(a, b)", "that returns the length of the longest sequence of characters that both strings have in the same "
-            "order, not necessarily side by side, fast for strings of 200 characters."),
+        ask("common_subsequence(a, b)", "that returns the length of the longest sequence of characters that both strings have in the "
+            "same order, not necessarily side by side, fast for strings of 200 characters."),
         ((["ABCBDAB", "BDCABA"], 4), (["", "x"], 0), (["abc", "abc"], 3), (["abc", "def"], 0), (["AGGTAB", "GXTXAYB"], 4),
          (["ab" * 40, "ba" * 40], 79)),
         """\
@@ -195,9 +192,8 @@ def common_subsequence(a, b):
     ),
     Task(
         "life",
-        ask("life(board, steps)", "that plays Conway's game of life on a board, a list of lists of 0 and 1, and returns the board after "
-            "so many "
-            "steps. What is outside the board is dead."),
+        ask("life(board, steps)", "that plays Conway's game of life on a board, a list of lists of 0 and 1, and returns the board "
+            "after so many steps. What is outside the board is dead."),
         (([[[0, 1, 0], [0, 1, 0], [0, 1, 0]], 1], [[0, 0, 0], [1, 1, 1], [0, 0, 0]]),
          ([[[0, 1, 0], [0, 1, 0], [0, 1, 0]], 2], [[0, 1, 0], [0, 1, 0], [0, 1, 0]]),
          ([[[1, 1], [1, 1]], 5], [[1, 1], [1, 1]]), ([[[1]], 1], [[0]]), ([[[1, 1], [1, 0]], 1], [[1, 1], [1, 1]]), ([[], 3], []),
@@ -267,8 +263,7 @@ def count_queens(n):
     Task(
         "sudoku_ok",
         ask("sudoku_ok(board)", "that returns whether a partly filled sudoku, nine strings of nine characters 1 to 9 or . for empty, "
-            "has no digit "
-            "twice in a row, a column or one of the nine 3 by 3 boxes, as True or False. It need not be solvable."),
+            "has no digit twice in a row, a column or one of the nine 3 by 3 boxes, as True or False. It need not be solvable."),
         (([_VALID], True), ([_EMPTY], True), ([["55.......", *_EMPTY[1:]]], False), ([["5........", "5........", *_EMPTY[2:]]], False),
          ([["5........", "..5......", *_EMPTY[2:]]], False), ([["5........", "...5.....", *_EMPTY[2:]]], True),
          ([[*_EMPTY[:6], "........1", ".........", "......1.."]], False)),
@@ -296,10 +291,9 @@ def sudoku_ok(board):
     ),
     Task(
         "lru_cache_gets",
-        ask("lru_cache_gets(capacity, operations)", "that plays operations on a cache which holds so many keys and drops the least "
-            "recently used "
-            'one for a new key. Operations are ["put", key, value] and ["get", key]; both use the key. Returns the list of what the gets '
-            "give, -1 for a key that is not there."),
+        ask("lru_cache_gets(capacity, operations)", 'that plays operations on a cache which holds so many keys and drops the least '
+            'recently used one for a new key. Operations are ["put", key, value] and ["get", key]; both use the key. Returns the list '
+            'of what the gets give, -1 for a key that is not there.'),
         (([2, [["put", "a", 1], ["put", "b", 2], ["get", "a"], ["put", "c", 3], ["get", "b"], ["get", "c"]]], [1, -1, 3]),
          ([1, [["get", "x"]]], [-1]),
          ([1, [["put", "a", 1], ["put", "b", 2], ["get", "a"], ["get", "b"]]], [-1, 2]), ([2, []], []),

@@ -8,8 +8,7 @@ LISTS: tuple[Task, ...] = (
     Task(
         "find_first",
         ask("find_first(numbers, target)", "that returns the index of the first occurrence of target in an ascending list of numbers, "
-            "or -1, "
-            "by binary search."),
+            "or -1, by binary search."),
         (([[1, 2, 2, 2, 3], 2], 1), ([[], 1], -1), ([[1], 1], 0), ([[1, 3, 5], 4], -1), ([[5, 5, 5], 5], 0), ([[1, 2, 3], 3], 2),
          ([[2, 4], 9], -1)),
         """\
@@ -54,8 +53,8 @@ def transpose(matrix):
     ),
     Task(
         "spiral",
-        ask("spiral(matrix)", "that returns the values of a matrix, a list of equally long lists, in a spiral: along the top row to the "
-            "right, down the last column, back along the bottom row, up the first column, and so on inwards."),
+        ask("spiral(matrix)", "that returns the values of a matrix, a list of equally long lists, in a spiral: along the top row to "
+            "the right, down the last column, back along the bottom row, up the first column, and so on inwards."),
         (([[[1, 2, 3], [4, 5, 6], [7, 8, 9]]], [1, 2, 3, 6, 9, 8, 7, 4, 5]),
          ([[[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]], [1, 2, 3, 4, 8, 12, 11, 10, 9, 5, 6, 7]),
          ([[]], []), ([[[7]]], [7]), ([[[1], [2], [3]]], [1, 2, 3]), ([[[1, 2, 3]]], [1, 2, 3]), ([[[1, 2], [3, 4]]], [1, 2, 4, 3]),
@@ -82,8 +81,7 @@ def spiral(matrix):
     Task(
         "merge_intervals",
         ask("merge_intervals(intervals)", "that merges closed intervals, [start, end] lists in any order, which overlap or share an "
-            "end, and "
-            "returns them sorted by start."),
+            "end, and returns them sorted by start."),
         (([[[1, 3], [2, 6], [8, 10], [15, 18]]], [[1, 6], [8, 10], [15, 18]]), ([[[1, 4], [4, 5]]], [[1, 5]]), ([[]], []),
          ([[[5, 6], [1, 2]]], [[1, 2], [5, 6]]), ([[[1, 10], [2, 3]]], [[1, 10]]), ([[[1, 2], [3, 4]]], [[1, 2], [3, 4]])),
         """\
@@ -110,8 +108,7 @@ def merge_intervals(intervals):
     Task(
         "two_sum",
         ask("two_sum(numbers, target)", "that returns the indices [i, j], i smaller than j, of the two numbers that sum to target, or "
-            "None. "
-            "There is at most one such pair, and a number may not be used twice."),
+            "None. There is at most one such pair, and a number may not be used twice."),
         (([[2, 7, 11, 15], 9], [0, 1]), ([[3, 2, 4], 6], [1, 2]), ([[3, 3], 6], [0, 1]), ([[1, 2], 9], None), ([[], 0], None),
          ([[-1, 5, 1], 0], [0, 2]), ([[4, 1], 8], None)),
         """\
@@ -154,8 +151,7 @@ def pascal_row(n):
     Task(
         "change_ways",
         ask("change_ways(amount, coins)", "that returns in how many ways an amount can be paid with coins of the given different "
-            "values, any "
-            "number of each, the order of coins being of no account, fast for amounts up to 1000."),
+            "values, any number of each, the order of coins being of no account, fast for amounts up to 1000."),
         (([5, [1, 2, 5]], 4), ([3, [2]], 0), ([0, [7]], 1), ([10, [10]], 1), ([10, [2, 5, 3, 6]], 5), ([100, [1, 5, 10, 25, 50]], 292),
          ([500, [3, 5, 7, 8, 9, 10, 11]], 35502874)),
         """\
@@ -179,8 +175,7 @@ def change_ways(amount, coins):
     Task(
         "rooms_needed",
         ask("rooms_needed(meetings)", "that returns how many rooms meetings need, each a [start, end] list of numbers. A room is free "
-            "again "
-            "at the end of a meeting for one that starts then."),
+            "again at the end of a meeting for one that starts then."),
         (([[[0, 30], [5, 10], [15, 20]]], 2), ([[[7, 10], [2, 4]]], 1), ([[]], 0), ([[[1, 5], [5, 9]]], 1),
          ([[[1, 9], [2, 8], [3, 7], [4, 6]]], 4)),
         """\
@@ -203,8 +198,7 @@ def rooms_needed(meetings):
     Task(
         "next_permutation",
         ask("next_permutation(items)", "that returns the next larger ordering of a list of numbers in dictionary order as a new list, "
-            "and the "
-            "smallest one after the largest."),
+            "and the smallest one after the largest."),
         (([[1, 2, 3]], [1, 3, 2]), ([[3, 2, 1]], [1, 2, 3]), ([[1, 1, 5]], [1, 5, 1]), ([[1]], [1]), ([[]], []), ([[2, 3, 1]], [3, 1, 2]),
          ([[1, 5, 1]], [5, 1, 1]), ([[1, 3, 2]], [2, 1, 3])),
         """\
@@ -233,9 +227,8 @@ def next_permutation(items):
     ),
     Task(
         "flatten_dict",
-        ask("flatten_dict(data)", "that returns a nested dict as a flat one whose keys are joined by dots, as in a.b.c. Only dicts are "
-            "entered; an "
-            "empty dict below a key stays as its value."),
+        ask("flatten_dict(data)", "that returns a nested dict as a flat one whose keys are joined by dots, as in a.b.c. Only dicts "
+            "are entered; an empty dict below a key stays as its value."),
         (([{"a": {"b": 1, "c": {"d": 2}}, "e": 3}], {"a.b": 1, "a.c.d": 2, "e": 3}), ([{}], {}), ([{"a": {}}], {"a": {}}),
          ([{"x": [1, {"y": 2}]}], {"x": [1, {"y": 2}]}), ([{"a": {"b": {"c": {"d": None}}}}], {"a.b.c.d": None})),
         """\
@@ -268,8 +261,7 @@ def flatten_dict(data):
     Task(
         "determinant",
         ask("determinant(matrix)", "that returns the determinant of a square matrix of integers, a list of lists of up to six rows, "
-            "exactly. That "
-            "of an empty matrix is 1."),
+            "exactly. That of an empty matrix is 1."),
         (([[[2]]], 2), ([[[1, 2], [3, 4]]], -2), ([[[6, 1, 1], [4, -2, 5], [2, 8, 7]]], -306),
          ([[[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]], 1),
          ([[[0, 1], [1, 0]]], -1), ([[[1, 2], [2, 4]]], 0), ([[]], 1), ([[[0, 0, 1], [0, 1, 0], [1, 0, 0]]], -1)),
@@ -298,8 +290,7 @@ def determinant(matrix):
     Task(
         "knapsack",
         ask("knapsack(capacity, items)", "that returns the largest total value of items, [weight, value] lists of integers, that "
-            "together weigh no "
-            "more than capacity. Each item can be taken once."),
+            "together weigh no more than capacity. Each item can be taken once."),
         (([50, [[10, 60], [20, 100], [30, 120]]], 220), ([0, [[1, 5]]], 0), ([5, [[6, 10]]], 0),
          ([10, [[5, 10], [4, 40], [6, 30], [3, 50]]], 90),
          ([7, [[1, 1], [3, 4], [4, 5], [5, 7]]], 9), ([10, []], 0), ([4, [[1, 3]]], 3)),

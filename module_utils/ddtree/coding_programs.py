@@ -69,11 +69,9 @@ def calculate(expression):
     ),
     Task(
         "tokens",
-        ask("tokens(source)", 'that cuts a line of a small language into a list of [kind, text] lists. Kinds are "name" (a letter or _, '
-            'then '
-            'letters, digits and _), "number" (digits, with a . and digits after it or not) and "op" (one of == <= >= != or of + - * / '
-            '= < > '
-            "( ), the longer one where it fits). Spaces are skipped; for any other character it returns None."),
+        ask("tokens(source)", 'that cuts a line of a small language into a list of [kind, text] lists. Kinds are "name" (a letter or '
+            '_, then letters, digits and _), "number" (digits, with a . and digits after it or not) and "op" (one of == <= >= != or '
+            'of + - * / = < > ( ), the longer one where it fits). Spaces are skipped; for any other character it returns None.'),
         ((["x = 3 + y1*2"], [["name", "x"], ["op", "="], ["number", "3"], ["op", "+"], ["name", "y1"], ["op", "*"], ["number", "2"]]),
          (["a$b"], None),
          ([""], []), (["a<=3.14"], [["name", "a"], ["op", "<="], ["number", "3.14"]]), (["a!b"], None), (["(_x!=0)"],
@@ -111,8 +109,7 @@ def tokens(source):
     Task(
         "number_words",
         ask("number_words(n)", "that writes an integer from 0 to 999999999 in English words, in lower case, without and, with hyphens "
-            "in numbers like "
-            "twenty-one and one space between words: 1234 is one thousand two hundred thirty-four."),
+            "in numbers like twenty-one and one space between words: 1234 is one thousand two hundred thirty-four."),
         (([0], "zero"), ([7], "seven"), ([13], "thirteen"), ([21], "twenty-one"), ([100], "one hundred"), ([115], "one hundred fifteen"),
          ([1234], "one thousand two hundred thirty-four"), ([1000000], "one million"), ([40], "forty"),
          ([999999999], "nine hundred ninety-nine million nine hundred ninety-nine thousand nine hundred ninety-nine"),
@@ -159,12 +156,10 @@ def number_words(n):
     ),
     Task(
         "run_program",
-        ask("run_program(lines)", 'that runs a program, a list of lines, and returns the list of numbers it prints. Lines are "set NAME '
-            'VALUE", "add '
-            'NAME VALUE", "sub NAME VALUE", "mul NAME VALUE", "print VALUE" and "jump VALUE LINE", which goes on at line LINE, counted '
-            'from 0, '
-            "if VALUE is not 0. A VALUE is an integer or the name of a variable; variables are 0 at first. The program ends after its last "
-            "line, or after 10000 steps."),
+        ask("run_program(lines)", 'that runs a program, a list of lines, and returns the list of numbers it prints. Lines are "set '
+            'NAME VALUE", "add NAME VALUE", "sub NAME VALUE", "mul NAME VALUE", "print VALUE" and "jump VALUE LINE", which goes on at '
+            'line LINE, counted from 0, if VALUE is not 0. A VALUE is an integer or the name of a variable; variables are 0 at first. '
+            'The program ends after its last line, or after 10000 steps.'),
         (([_PROGRAM], [12, 3, 2, 1, 4]), ([[]], []), ([["print x"]], [0]), ([["set x -5", "print x", "add x 2", "print x"]], [-5, -3]),
          ([["jump 1 2", "print 1", "print 2"]], [2]), ([["jump 0 2", "print 1", "print 2"]], [1, 2]), ([["add n 1", "jump 1 0"]], []),
          ([["jump 1 9", "print 1"]], []), ([["set n 5", "set f 1", "mul f n", "sub n 1", "jump n 2", "print f"]], [120])),
@@ -224,11 +219,9 @@ def run_program(lines):
     Task(
         "to_html",
         ask("to_html(text)", "that turns lines of simple markup into HTML, joined by newlines. A line that begins with one to three # "
-            "and a space "
-            "becomes <h1> to <h3>; consecutive lines that begin with - and a space become <li> lines between a line <ul> and a line </ul>; "
-            "blank lines vanish; any other line becomes <p>. In all of them **x** becomes <b>x</b>, and first of all & < > become &amp; "
-            "&lt; "
-            "&gt;. Closing tags stand on the same line as the text, as in <p>text</p>."),
+            "and a space becomes <h1> to <h3>; consecutive lines that begin with - and a space become <li> lines between a line <ul> "
+            "and a line </ul>; blank lines vanish; any other line becomes <p>. In all of them **x** becomes <b>x</b>, and first of "
+            "all & < > become &amp; &lt; &gt;. Closing tags stand on the same line as the text, as in <p>text</p>."),
         ((["# Title"], "<h1>Title</h1>"), (["a\n\nb"], "<p>a</p>\n<p>b</p>"), (["- x\n- y"], "<ul>\n<li>x</li>\n<li>y</li>\n</ul>"),
          ([""], ""),
          (["### **Big** & <small>"], "<h3><b>Big</b> &amp; &lt;small&gt;</h3>"),
@@ -281,12 +274,10 @@ def to_html(text):
     ),
     Task(
         "parse_json",
-        ask("parse_json(text)", "that parses JSON without importing anything and without eval: objects, arrays, strings with the "
-            "escapes \\\", "
-            "\\\\, \\/, \\n, \\t, \\r, \\b, \\f and \\uXXXX (no surrogates), integers and decimals without exponents, true, false and "
-            "null, with "
-            "spaces, tabs and newlines anywhere between them. Returns Python dicts, lists, strings, numbers, True, False and None. text is "
-            "always one whole JSON value."),
+        ask("parse_json(text)", 'that parses JSON without importing anything and without eval: objects, arrays, strings with the '
+            'escapes \\", \\\\, \\/, \\n, \\t, \\r, \\b, \\f and \\uXXXX (no surrogates), integers and decimals without exponents, '
+            'true, false and null, with spaces, tabs and newlines anywhere between them. Returns Python dicts, lists, strings, '
+            'numbers, True, False and None. text is always one whole JSON value.'),
         ((["[1, 2.5, -3]"], [1, 2.5, -3]), (['{"a": {"b": [true, false, null]}}'], {"a": {"b": [True, False, None]}}),
          (['"x\\n\\"\\u00e9\\\\"'], 'x\n"\u00e9\\'),
          ([" [ ] "], []), (["{}"], {}), (["0"], 0), (['{"k" : "v" , "n":-0.5}'], {"k": "v", "n": -0.5}), (["[[[]], {}]"], [[[]], {}])),

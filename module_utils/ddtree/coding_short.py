@@ -7,8 +7,8 @@ from .coding_tasks import Task, ask
 SHORT: tuple[Task, ...] = (
     Task(
         "clamp",
-        ask("clamp(value, low, high)", "that returns value, but low where it is smaller than low and high where it is larger than high. "
-            "If low is larger than high, the two are swapped first."),
+        ask("clamp(value, low, high)", "that returns value, but low where it is smaller than low and high where it is larger than "
+            "high. If low is larger than high, the two are swapped first."),
         (([5, 0, 10], 5), ([-3, 0, 10], 0), ([11, 0, 10], 10), ([5, 10, 0], 5), ([12, 10, 0], 10), ([-1, 10, 0], 0), ([0, 0, 0], 0),
          ([2.5, 1, 2], 2)),
         """\
@@ -117,8 +117,8 @@ def digit_sum(n):
     ),
     Task(
         "rotate_left",
-        ask("rotate_left(items, k)", "that returns the list rotated to the left by k places. k may be negative or larger than the list, "
-            "and the list may be empty."),
+        ask("rotate_left(items, k)", "that returns the list rotated to the left by k places. k may be negative or larger than the "
+            "list, and the list may be empty."),
         (([[1, 2, 3, 4, 5], 2], [3, 4, 5, 1, 2]), ([[1, 2, 3], 0], [1, 2, 3]), ([[1, 2, 3], 3], [1, 2, 3]), ([[1, 2, 3], 4], [2, 3, 1]),
          ([[1, 2, 3], -1], [3, 1, 2]), ([[], 5], []), ([["a"], 7], ["a"])),
         """\
@@ -151,8 +151,8 @@ def hamming_distance(a, b):
     ),
     Task(
         "title_case",
-        ask("title_case(text)", "that makes the first character of each word upper case and the rest of it lower case. Words are separated "
-            "by spaces, which stay as they are."),
+        ask("title_case(text)", "that makes the first character of each word upper case and the rest of it lower case. Words are "
+            "separated by spaces, which stay as they are."),
         ((["hello world"], "Hello World"), (["don't STOP"], "Don't Stop"), (["hello  world"], "Hello  World"), ([""], ""), (["a"], "A"),
          (["ALREADY Done"], "Already Done"), (["3rd place"], "3rd Place"), ([" x "], " X ")),
         """\
@@ -166,8 +166,8 @@ def title_case(text):
     ),
     Task(
         "chunks",
-        ask("chunks(items, size)", "that cuts a list into consecutive lists of size items, the last of which may be shorter. "
-            "size is at least 1."),
+        ask("chunks(items, size)", "that cuts a list into consecutive lists of size items, the last of which may be shorter. size is "
+            "at least 1."),
         (([[1, 2, 3, 4, 5], 2], [[1, 2], [3, 4], [5]]), ([[], 3], []), ([[1], 5], [[1]]), ([[1, 2, 3, 4], 4], [[1, 2, 3, 4]]),
          ([[1, 2, 3], 1], [[1], [2], [3]]), ([["a", "b", "c"], 2], [["a", "b"], ["c"]])),
         """\
@@ -229,8 +229,8 @@ def is_prime(n):
     ),
     Task(
         "factorial_zeros",
-        ask("factorial_zeros(n)", "that returns the number of zeros at the end of the factorial of n, without computing the factorial, "
-            "fast for n up to 10**9."),
+        ask("factorial_zeros(n)", "that returns the number of zeros at the end of the factorial of n, without computing the "
+            "factorial, fast for n up to 10**9."),
         (([0], 0), ([4], 0), ([5], 1), ([25], 6), ([100], 24), ([1000], 249), ([1000000000], 249999998)),
         """\
 def factorial_zeros(n):
@@ -260,8 +260,8 @@ def unique_in_order(items):
     ),
     Task(
         "median",
-        ask("median(numbers)", "that returns the median of a list of numbers in any order, the mean of the middle two if their number is "
-            "even, and None for an empty list."),
+        ask("median(numbers)", "that returns the median of a list of numbers in any order, the mean of the middle two if their number "
+            "is even, and None for an empty list."),
         (([[3, 1, 2]], 2), ([[4, 1, 3, 2]], 2.5), ([[5]], 5), ([[1, 2]], 1.5), ([[7, 7, 7, 7]], 7), ([[10, -5, 5, 0]], 2.5), ([[]], None)),
         """\
 def median(numbers):

@@ -51,8 +51,8 @@ def int_to_roman(n):
     ),
     Task(
         "balanced",
-        ask("balanced(text)", "that returns whether the brackets (), [] and {} in text are closed in the right order, as True or False. "
-            "All other characters are ignored."),
+        ask("balanced(text)", "that returns whether the brackets (), [] and {} in text are closed in the right order, as True or "
+            "False. All other characters are ignored."),
         (([""], True), (["()[]{}"], True), (["([{}])"], True), (["(]"], False), (["([)]"], False), (["("], False), ([")"], False),
          (["a(b)c[d]"], True), (["}{"], False), (["((()))(("], False)),
         """\
@@ -95,8 +95,8 @@ def run_length(text):
     ),
     Task(
         "caesar",
-        ask("caesar(text, shift)", "that moves each letter a to z and A to Z by shift places in the alphabet, going on at its other end, "
-            "and keeps everything else. shift is any integer."),
+        ask("caesar(text, shift)", "that moves each letter a to z and A to Z by shift places in the alphabet, going on at its other "
+            "end, and keeps everything else. shift is any integer."),
         ((["abc", 1], "bcd"), (["xyz", 3], "abc"), (["Hello, World!", 5], "Mjqqt, Btwqi!"), (["abc", -1], "zab"), (["Zz", 27], "Aa"),
          (["", 4], ""),
          (["a-z", 26], "a-z")),
@@ -118,8 +118,8 @@ def caesar(text, shift):
     ),
     Task(
         "anagram_groups",
-        ask("anagram_groups(words)", "that groups words that have the same letters equally often. Each group is sorted, and the groups are "
-            "sorted by their first words."),
+        ask("anagram_groups(words)", "that groups words that have the same letters equally often. Each group is sorted, and the "
+            "groups are sorted by their first words."),
         (([["eat", "tea", "tan", "ate", "nat", "bat"]], [["ate", "eat", "tea"], ["bat"], ["nat", "tan"]]), ([[]], []), ([[""]], [[""]]),
          ([["ab", "ba", "ab"]], [["ab", "ab", "ba"]]), ([["aab", "ab", "baa"]], [["aab", "baa"], ["ab"]])),
         """\
@@ -164,8 +164,8 @@ def longest_unique(text):
     ),
     Task(
         "to_base",
-        ask("to_base(n, base)", "that returns the integer n written in a base from 2 to 36 with the digits 0 to 9 and a to z, with a minus "
-            "sign if it is negative."),
+        ask("to_base(n, base)", "that returns the integer n written in a base from 2 to 36 with the digits 0 to 9 and a to z, with a "
+            "minus sign if it is negative."),
         (([255, 16], "ff"), ([0, 2], "0"), ([-10, 2], "-1010"), ([35, 36], "z"), ([123456789, 36], "21i3v9"), ([7, 8], "7"),
          ([64, 8], "100")),
         """\
@@ -187,8 +187,8 @@ def to_base(n, base):
     ),
     Task(
         "compress_ranges",
-        ask("compress_ranges(numbers)", "that writes a list of non-negative integers in any order as text: ascending, without repetition, "
-            "runs of two or more consecutive numbers as first-last, all separated by commas, as in 1-3,5,7-8."),
+        ask("compress_ranges(numbers)", "that writes a list of non-negative integers in any order as text: ascending, without "
+            "repetition, runs of two or more consecutive numbers as first-last, all separated by commas, as in 1-3,5,7-8."),
         (([[1, 2, 3, 5, 7, 8]], "1-3,5,7-8"), ([[]], ""), ([[4]], "4"), ([[3, 1, 2]], "1-3"), ([[1, 1, 2]], "1-2"), ([[10, 12]], "10,12"),
          ([[1, 0]], "0-1")),
         """\
@@ -215,8 +215,7 @@ def compress_ranges(numbers):
     Task(
         "valid_ipv4",
         ask("valid_ipv4(text)", "that returns whether text is an IPv4 address, as True or False: four decimal numbers from 0 to 255 "
-            "without "
-            "signs, spaces or leading zeros, separated by dots."),
+            "without signs, spaces or leading zeros, separated by dots."),
         ((["192.168.0.1"], True), (["256.1.1.1"], False), (["1.2.3"], False), (["01.2.3.4"], False), (["1.2.3.4.5"], False), ([""], False),
          (["0.0.0.0"], True), (["1..2.3"], False), (["1.2.3.a"], False), ([" 1.2.3.4"], False), (["255.255.255.255"], True),
          (["+1.2.3.4"], False)),
@@ -243,8 +242,8 @@ def valid_ipv4(text):
     ),
     Task(
         "word_wrap",
-        ask("word_wrap(text, width)", "that breaks text into lines, a list of strings. Words are separated by whitespace and joined by one "
-            "space; each line takes as many words as fit into width characters, and a longer word has a line for itself."),
+        ask("word_wrap(text, width)", "that breaks text into lines, a list of strings. Words are separated by whitespace and joined "
+            "by one space; each line takes as many words as fit into width characters, and a longer word has a line for itself."),
         ((["the quick brown fox", 10], ["the quick", "brown fox"]), (["", 5], []), (["a", 1], ["a"]),
          (["hello world", 5], ["hello", "world"]),
          (["incomprehensibilities are long", 8], ["incomprehensibilities", "are long"]), (["aa bb cc", 5], ["aa bb", "cc"])),
@@ -271,9 +270,8 @@ def word_wrap(text, width):
     ),
     Task(
         "simplify_path",
-        ask("simplify_path(path)", "that returns the shortest form of an absolute Unix path: without empty parts, without . and without "
-            ".., "
-            "which at the root stays at the root, and without a slash at its end unless it is the root."),
+        ask("simplify_path(path)", "that returns the shortest form of an absolute Unix path: without empty parts, without . and "
+            "without .., which at the root stays at the root, and without a slash at its end unless it is the root."),
         ((["/home/"], "/home"), (["/../"], "/"), (["/home//foo/"], "/home/foo"), (["/a/./b/../../c/"], "/c"), (["/"], "/"),
          (["/..."], "/..."),
          (["/a/../../b"], "/b")),
@@ -302,9 +300,8 @@ def simplify_path(path):
     Task(
         "format_table",
         ask("format_table(rows)", "that returns rows of strings, a list of lists, as a list of lines. Columns are as wide as their "
-            "longest cell, cells "
-            "begin at the left, columns are separated by a space, a | and a space, and missing cells at the end of a row are empty. Spaces "
-            "at the end of a line are removed."),
+            "longest cell, cells begin at the left, columns are separated by a space, a | and a space, and missing cells at the end "
+            "of a row are empty. Spaces at the end of a line are removed."),
         (([[["a", "bb"], ["ccc", "d"]]], ["a   | bb", "ccc | d"]), ([[]], []), ([[["x"], ["y", "z"]]], ["x |", "y | z"]),
          ([[["one"]]], ["one"]),
          ([[["", "b"], ["a", ""]]], ["  | b", "a |"]), ([[["h1", "h2", "h3"], ["1"]]], ["h1 | h2 | h3", "1  |    |"])),
@@ -323,9 +320,9 @@ def format_table(rows):
     ),
     Task(
         "parse_csv_line",
-        ask("parse_csv_line(line)", "that returns the fields of one line of CSV as a list of strings, without the csv module. Fields are "
-            "separated by commas. A field that begins with a double quote ends with the next single one; it may contain commas, and two "
-            "double quotes in it stand for one. Spaces are kept."),
+        ask("parse_csv_line(line)", "that returns the fields of one line of CSV as a list of strings, without the csv module. Fields "
+            "are separated by commas. A field that begins with a double quote ends with the next single one; it may contain commas, "
+            "and two double quotes in it stand for one. Spaces are kept."),
         ((["a,b,c"], ["a", "b", "c"]), (['a,"b,c",d'], ["a", "b,c", "d"]), (['"he said ""hi""",x'], ['he said "hi"', "x"]), ([""], [""]),
          ([",,"], ["", "", ""]), (['"",a'], ["", "a"]), (["a, b"], ["a", " b"]), (['"""",""""'], ['"', '"'])),
         """\
@@ -359,8 +356,7 @@ def parse_csv_line(line):
     Task(
         "decode_string",
         ask("decode_string(text)", "that writes out repetitions: 3[ab] stands for ababab, the number has any length, and brackets may "
-            "contain "
-            "others, as in 2[a3[b]]. Everything else stands for itself."),
+            "contain others, as in 2[a3[b]]. Everything else stands for itself."),
         ((["3[a2[c]]"], "accaccacc"), (["2[abc]3[cd]ef"], "abcabccdcdcdef"), (["abc"], "abc"), ([""], ""), (["10[x]"], "xxxxxxxxxx"),
          (["2[a]b"], "aab"),
          (["1[a1[b]]"], "ab")),
