@@ -15,7 +15,7 @@ from ansible.utils.vars import load_extra_vars
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "module_utils"))  # Ansible's setting module_utils is for modules only
-from ddtree import dialects, engine, points, results  # noqa: E402
+from ddtree import dialects, engine, plan, points, results, schedule  # noqa: E402
 
 ERRORS = (points.PointError, engine.EngineError, dialects.DialectError, results.ResultError)
 
@@ -36,10 +36,13 @@ class ActionModule(ActionBase):
                 found = [points.Point.from_dict(one, table) for one in asked["points"]]
             else:
                 found = self._read(str(asked["play"]), list(asked.get("options") or []), asked.get("defaults") or {}, table)
-            result = {"changed": False, "points": [one.as_dict() for one in found]}
+            added = _controls(asked.get("controls"), found, table)
+            result = {"changed": False, "points": [one.as_dict() for one in [*found, *added]], "controls": [one.name for one in added]}
             if "engine" in asked:
                 runs = engine.collapse(found, engine.Server.from_dict(asked["engine"]), table)
-                result["runs"] = [_run(run, str(asked.get("results") or "")) for run in runs]
+                folder = str(asked.get("results") or "")
+                result["runs"] = [_run(run, folder, asked.get("matrix") or {}) for run in runs]
+                result["expected"] = plan.expected(Path(folder).parent.parent, Path(folder).name) if folder else {}
         except ERRORS as error:
             raise AnsibleActionFail(str(error)) from None
         return result
@@ -55,12 +58,22 @@ class ActionModule(ActionBase):
         return points.expand({key: extra[key] for key in points.SPEC_KEYS if key in extra}, defaults, table)
 
 
-def _run(run: dict[str, Any], folder: str) -> dict[str, Any]:
-    """A run in plain types; `done` when `folder` has its result already, of this very configuration."""
+def _controls(wanted: Any, asked: list[points.Point], table: dict[str, Any]) -> list[points.Point]:
+    """The control points to add: true or false, or `auto` for sweeps of more than one point."""
+    if wanted is None:
+        return []
+    word = str(wanted).strip().lower()
+    if word not in ("auto", "true", "false", "yes", "no"):
+        raise points.PointError(f"sweep_controls is {wanted!r}: true, false or auto is wanted")
+    return points.controls(asked, table) if word in ("true", "yes") or (word == "auto" and len(asked) > 1) else []
+
+
+def _run(run: dict[str, Any], folder: str, matrix: dict[str, Any]) -> dict[str, Any]:
+    """A run in plain types; `done` when `folder` has its result already, of this very configuration and matrix."""
     point, launch = run["point"].as_dict(), run["launch"].as_dict()
     path = Path(folder) / f"{point['name']}.json"
     record = results.read(path) if folder and path.exists() else {}
-    done = record.get("status") == "ok" and record.get("config_id") == launch["config_id"]
+    done = record.get("status") == "ok" and not schedule.reusable(record, launch["config_id"], "", matrix)
     return {"point": point, "aliases": run["aliases"], "launch": launch, "done": done}
 
 

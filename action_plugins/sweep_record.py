@@ -13,7 +13,8 @@ from ansible.plugins.action import ActionBase
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "module_utils"))  # Ansible's setting module_utils is for modules only
-from ddtree.results import ResultError, merge, redact  # noqa: E402
+from ddtree import schedule  # noqa: E402
+from ddtree.results import ResultError, cell_key, merge, redact  # noqa: E402
 
 SPEC: dict[str, dict[str, Any]] = {
     "path": {"type": "path", "required": True},
@@ -49,13 +50,19 @@ def apply(asked: Mapping[str, Any], check: bool) -> dict[str, Any]:
     plain = json.loads(json.dumps(asked["record"]))  # Ansible's tagged values as plain ones
     record, changed = merge(path, plain, secrets, write=not check)
     after = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-    return {
+    result = {
         "changed": changed,
         "path": str(path),
         "status": record.get("status") or "",
         "cells": len(record.get("cells") or []),
+        "measured": {
+            "cells": [{"context": context, "concurrency": level} for context, level in map(cell_key, record.get("cells") or [])],
+            "coding": bool((record.get("coding") or {}).get("total")),
+        },
         "diff": _diff(path, before, after, secrets),
     }
+    why = schedule.stopping(path.parent.parent) if "cells" in plain and not check else ""
+    return {**result, "failed": True, "msg": f"the sweep was {why}", "cause": "interrupted", "phase": "measure"} if why else result
 
 
 def _diff(path: Path, before: str, after: str, secrets: list[str]) -> dict[str, str]:

@@ -13,7 +13,8 @@ from ansible.errors import AnsibleFilterError
 
 # Ansible's setting module_utils is for modules; a plugin finds the package by its own place in the tree.
 sys.path.append(str(Path(__file__).resolve().parent.parent / "module_utils"))
-dialects, engine, points, quoting = (importlib.import_module(f"ddtree.{name}") for name in ("dialects", "engine", "points", "quoting"))
+_NAMES = ("dialects", "engine", "plan", "points", "quoting")
+dialects, engine, plan, points, quoting = (importlib.import_module(f"ddtree.{name}") for name in _NAMES)
 
 
 def _sentences(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,6 +55,11 @@ def ddtree_block_size(config: Any) -> int:
     return engine.block_size(str(config))
 
 
+def ddtree_plan(hosts: Mapping[str, Any], share: str, controls: list[str], leave: str) -> list[str]:
+    """A sweep's plan in lines: points, what collapses, what is done, expected wall time."""
+    return plan.lines(hosts, str(share), [str(one) for one in controls], str(leave))
+
+
 def ddtree_env_line(value: Any, name: str) -> str:
     """One line of an EnvironmentFile."""
     return quoting.env_line(str(name), str(value))
@@ -66,6 +72,7 @@ class FilterModule:
             "ddtree_launch": _sentences(ddtree_launch),
             "ddtree_collapse": _sentences(ddtree_collapse),
             "ddtree_block_size": _sentences(ddtree_block_size),
+            "ddtree_plan": _sentences(ddtree_plan),
             "ddtree_systemd_exec": _sentences(quoting.systemd_exec),
             "ddtree_env_line": _sentences(ddtree_env_line),
             "ddtree_supervisor_command": _sentences(quoting.supervisor_command),

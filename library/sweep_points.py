@@ -33,9 +33,20 @@ options:
   engine:
     description: What all points of a host share; with it the launches are worked out too.
     type: dict
+  controls:
+    description:
+      - Whether to add what the points are measured against, no speculation and the plain chain, V(true), V(false), or V(auto) for more
+        than one point. Not given means no.
+    type: str
   results:
-    description: A folder of result files; a run that has an C(ok) one of the same configuration is marked done.
+    description:
+      - A host's folder of result files in a sweep's folder. A run that has an C(ok) one of the same configuration and matrix is marked
+        done, and what starts took there in earlier sweeps is told.
     type: path
+  matrix:
+    description: What is to be measured of each point.
+    type: dict
+    default: {}
 attributes:
   check_mode:
     description: It only reads.
@@ -56,6 +67,15 @@ points:
   returned: success
   type: list
   elements: dict
+controls:
+  description: Names of the points that O(controls) added.
+  returned: success
+  type: list
+  elements: str
+expected:
+  description: Seconds of a restart and of measuring a point in earlier sweeps, RV(expected.load) and RV(expected.measure), or null.
+  returned: when O(engine) and O(results) are given
+  type: dict
 runs:
   description:
     - One entry per engine configuration, with the point, the names of other points that make the same engine, the launch, and whether

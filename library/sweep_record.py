@@ -9,7 +9,8 @@ description:
   - Writes one point's result file on the controller; a reader sees the old file or the new one, never a part.
   - It runs on the controller, as an action plugin, whatever host the task is for.
   - A section with another C(config_id) begins the file again, so that figures of two configurations are never
-    mixed.
+    mixed; one with another C(restart.instance) drops the cells of the earlier instance of the engine.
+  - While a sweep is being stopped, a task that has just recorded cells fails with the cause C(interrupted), so that its point ends there.
 options:
   path:
     description: The result file; its folder is made.
@@ -62,4 +63,8 @@ cells:
   description: How many cells the record has.
   returned: state is present
   type: int
+measured:
+  description: What need not be measured again, RV(measured.cells) with context and concurrency, and whether RV(measured.coding) is there.
+  returned: state is present
+  type: dict
 """

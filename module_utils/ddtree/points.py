@@ -6,39 +6,34 @@ nowhere else.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import json
 import re
-import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .asked import RANGE_LIMIT, PointError, arguments, environment, flags, known_keys, nearest, words
 from .dialects import AXES, BUILTIN, DEFAULT_DIALECT
 
 DEFAULT_WINDOW = 2048
 DEFAULT_TP = 8
 # Highest value that is no slip of the keyboard; window goes up to the longest contexts that are served.
 MOST = {"budget": 1024, "topk": 1024, "window": 1 << 20, "tp": 64}
-KEYS = ("dialect", "budget", "topk", "window", "tp", "extra_args", "extra_env")
+KEYS = ("dialect", "budget", "topk", "window", "tp", "flags", "extra_args", "extra_env")
 SPEC_KEYS = (*KEYS, "points", "exclude")
 # Written for a value that is not given, so that a playbook can pass each key without a condition.
 DEFAULT_WORD = "default"
 _NO_WINDOW = {"", "none", "null", "~"}
-_RANGE_LIMIT = 1000
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-class PointError(ValueError):
-    """What was asked is no point; the message is one sentence: what, where, what to do."""
+# Longest name that a file may have, with room for what is put behind it.
+_NAME_LIMIT = 180
 
 
 @dataclass(frozen=True)
 class Point:
     """One configuration to run. `budget`, `topk` and `window` are tokens; None where the dialect does not use
-    them or none is set.
+    them or none is set. `flags` are those that were asked by name; `extra_args` has their words at its end.
     """
 
     dialect: str = DEFAULT_DIALECT
@@ -48,6 +43,7 @@ class Point:
     tp: int = DEFAULT_TP
     extra_args: tuple[str, ...] = ()
     extra_env: tuple[tuple[str, str], ...] = ()
+    flags: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
@@ -63,10 +59,16 @@ class Point:
             parts.append(self.dialect)
         if self.tp != DEFAULT_TP:
             parts.append(f"tp{self.tp}")
-        if self.extra_args or self.extra_env:
-            text = json.dumps([self.extra_args, self.extra_env])
-            parts.append("x" + hashlib.sha256(text.encode()).hexdigest()[:6])
-        return "-".join(parts)
+        if self.own_args or self.extra_env:
+            parts.append("x" + _digest([self.own_args, self.extra_env]))
+        parts += [f"{key}.{_file_word(value)}" for key, value in self.flags]
+        name = "-".join(parts)
+        return name if len(name) <= _NAME_LIMIT else f"{name[:_NAME_LIMIT]}-{_digest(name)}"
+
+    @property
+    def own_args(self) -> tuple[str, ...]:
+        """The extra arguments without those of `flags`."""
+        return self.extra_args[: len(self.extra_args) - len(words(self.flags))]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain types, with the name; from_dict reads it back."""
@@ -77,7 +79,8 @@ class Point:
             "topk": self.topk,
             "window": self.window,
             "tp": self.tp,
-            "extra_args": list(self.extra_args),
+            "flags": dict(self.flags),
+            "extra_args": list(self.own_args),
             "extra_env": dict(self.extra_env),
         }
 
@@ -95,7 +98,7 @@ class Point:
 def expand(spec: Mapping[str, Any], defaults: Mapping[str, Any], dialects: Mapping[str, Any] = BUILTIN) -> list[Point]:
     """The distinct points that `spec` asks, in the order asked.
 
-    Keys of both: dialect budget topk window tp extra_args extra_env; of spec also points (a list of such
+    Keys of both: dialect budget topk window tp flags extra_args extra_env; of spec also points (a list of such
     mappings, to which the other keys of spec apply where a point has none of its own) and exclude (a list of
     partial points to leave out).
     Raises PointError before anything is run.
@@ -103,8 +106,8 @@ def expand(spec: Mapping[str, Any], defaults: Mapping[str, Any], dialects: Mappi
     where = "the points"
     if not isinstance(spec, Mapping):
         raise PointError(f"{where} are {spec!r}: a mapping of keys such as budget and topk is wanted")
-    _known(spec, SPEC_KEYS, where)
-    _known(defaults, KEYS, "the defaults")
+    known_keys(spec, SPEC_KEYS, where)
+    known_keys(defaults, KEYS, "the defaults")
     base = {str(key): value for key, value in spec.items() if str(key) in KEYS and not _absent(str(key), value)}
     listed = _mappings(spec.get("points"), "points")
     asked = [base] if listed is None else _under(base, listed)
@@ -119,13 +122,26 @@ def expand(spec: Mapping[str, Any], defaults: Mapping[str, Any], dialects: Mappi
     return kept
 
 
+def controls(asked: Sequence[Point], dialects: Mapping[str, Any] = BUILTIN) -> list[Point]:
+    """What the gains of these points are measured against and that is not among them: no speculation, and the plain chain. None where
+    no point speculates. They take the tensor parallel size and the window of the first that does.
+    """
+    first = next((one for one in asked if one.dialect != "none"), None)
+    if first is None:
+        return []
+    chain = Point(dialect="dflash", window=first.window if first.window is not None else DEFAULT_WINDOW, tp=first.tp)
+    wanted = [Point(dialect="none", window=None, tp=first.tp), chain]
+    have = {one.dialect for one in asked}
+    return [one for one in wanted if one.dialect in dialects and one.dialect not in have]
+
+
 def check_names(given: Iterable[str], known: Iterable[str], what: str = "sweep.yml", allowed: str = "allowed_vars") -> None:
     """Raise PointError on the first given name that is not known, with the nearest known one."""
     names = sorted({str(name) for name in known})
     for name in given:
         if str(name) not in names:
             raise PointError(
-                f"{name} is not an option of {what}{_nearest(str(name), names)} "
+                f"{name} is not an option of {what}{nearest(str(name), names)} "
                 f'(a variable of your own is allowed by naming it: -e \'{{"{allowed}": ["{name}"]}}\')'
             )
 
@@ -155,47 +171,6 @@ def whole_number(key: str, value: Any, where: str = "") -> int:
     return number
 
 
-def arguments(value: Any, where: str = "extra_args") -> tuple[str, ...]:
-    """Engine flags from a string (split as a shell does), a list (one argument each) or a mapping of flag to
-    value.
-    """
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return ()
-    if isinstance(value, str):
-        try:
-            return tuple(str(one) for one in shlex.split(str(value)))
-        except ValueError as error:
-            raise PointError(f"{where} is {value!r}: its quotes are not closed ({error})") from None
-    if isinstance(value, Mapping):
-        return tuple(itertools.chain.from_iterable(_flag(str(key), one, where) for key, one in value.items()))
-    if not isinstance(value, (list, tuple)):
-        raise PointError(f"{where} is {value!r}: a string, a list of arguments or a mapping of flags is wanted")
-    for one in value:
-        if isinstance(one, bool) or not isinstance(one, (str, int, float)):
-            raise PointError(f"{where} holds {one!r}: each argument is a string or a number")
-        if re.match(r"--[a-z0-9-]+\s", str(one)):
-            raise PointError(f"{where} holds {str(one)!r} as one argument: write flag and value as two items, or all as one string")
-    return tuple(str(one) for one in value)
-
-
-def environment(value: Any, where: str = "extra_env") -> tuple[tuple[str, str], ...]:
-    """Environment of the engine as sorted pairs of strings. Raises PointError on a name or value that cannot
-    be set.
-    """
-    if value is None or value == "":
-        return ()
-    if not isinstance(value, Mapping):
-        raise PointError(f"{where} is {value!r}: a mapping of names to values is wanted")
-    pairs = []
-    for key, one in value.items():
-        if not _ENV_NAME.fullmatch(str(key)):
-            raise PointError(f"{where} has the name {str(key)!r}: letters, digits and _ are usable, a digit not first")
-        if isinstance(one, bool) or not isinstance(one, (str, int, float)):
-            raise PointError(f"{where}.{key} is {one!r}: write the text that the engine shall read, in quotes")
-        pairs.append((str(key), str(one)))
-    return tuple(sorted(pairs))
-
-
 # -- reading
 
 
@@ -218,6 +193,7 @@ def _grid(one: Mapping[str, Any], defaults: Mapping[str, Any], dialects: Mapping
         point: dict[str, Any] = dict(zip(KEYS, chosen))
         axes = dialects[point["dialect"]].get("axes") or []
         point.update((axis, None) for axis in AXES if axis not in axes)
+        point["extra_args"] = (*point["extra_args"], *words(point["flags"]))
         yield Point(**point)
 
 
@@ -227,6 +203,7 @@ def _fallback(key: str) -> list[Any]:
             "dialect": DEFAULT_DIALECT,
             "window": DEFAULT_WINDOW,
             "tp": DEFAULT_TP,
+            "flags": (),
             "extra_args": (),
             "extra_env": (),
         }.get(key)
@@ -234,6 +211,8 @@ def _fallback(key: str) -> list[Any]:
 
 
 def _values(key: str, raw: Any, where: str, dialects: Mapping[str, Any]) -> list[Any]:
+    if key == "flags":
+        return flags(raw, where + key)
     if key == "extra_args":
         many = isinstance(raw, (list, tuple)) and raw and all(isinstance(one, (list, tuple, Mapping)) for one in raw)
         return [arguments(one, where + key) for one in (raw if many else [raw])]
@@ -255,7 +234,7 @@ def _values(key: str, raw: Any, where: str, dialects: Mapping[str, Any]) -> list
 def _value(key: str, value: Any, where: str, dialects: Mapping[str, Any]) -> Any:
     if key == "dialect":
         if str(value) not in dialects:
-            raise PointError(f"{where}dialect={value}: known are {', '.join(dialects)}{_nearest(str(value), list(dialects))}")
+            raise PointError(f"{where}dialect={value}: known are {', '.join(dialects)}{nearest(str(value), list(dialects))}")
         return str(value)
     if key == "window" and (value is None or (isinstance(value, str) and value.strip().lower() in _NO_WINDOW)):
         return None
@@ -265,7 +244,7 @@ def _value(key: str, value: Any, where: str, dialects: Mapping[str, Any]) -> Any
 def _range(key: str, raw: Mapping[str, Any], where: str) -> list[Any]:
     if key == "dialect":
         raise _refused(key, dict(raw), where, "a name or a list of names is wanted")
-    _known(raw, ("from", "to", "step"), f"the keys of {where}{key}")
+    known_keys(raw, ("from", "to", "step"), f"the keys of {where}{key}")
     missing = [one for one in ("from", "to") if one not in raw]
     if missing:
         raise PointError(f"{where}{key} is a range without {missing[0]}: write {{from: 4, to: 32, step: 4}}")
@@ -274,9 +253,19 @@ def _range(key: str, raw: Mapping[str, Any], where: str) -> list[Any]:
     if stop < start:
         raise PointError(f"{where}{key} is a range from {start} to {stop}, which is empty: from must not be above to")
     numbers = list(range(start, stop + 1, step))
-    if len(numbers) > _RANGE_LIMIT:
-        raise PointError(f"{where}{key} is a range of {len(numbers)} values, at most {_RANGE_LIMIT} are taken: widen step")
+    if len(numbers) > RANGE_LIMIT:
+        raise PointError(f"{where}{key} is a range of {len(numbers)} values, at most {RANGE_LIMIT} are taken: widen step")
     return numbers
+
+
+def _file_word(text: str) -> str:
+    """The text as part of a file name, told apart from others that look the same."""
+    word = re.sub(r"[^A-Za-z0-9_.=]+", "_", text)[:40]
+    return word if word == text else f"{word}.{_digest(text)}"
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:6]
 
 
 def _under(base: Mapping[str, Any], listed: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -284,7 +273,7 @@ def _under(base: Mapping[str, Any], listed: list[Mapping[str, Any]]) -> list[dic
     is refused.
     """
     for index, one in enumerate(listed):
-        _known(one, (*KEYS, "name"), f"the keys of points[{index}]")
+        known_keys(one, (*KEYS, "name"), f"the keys of points[{index}]")
     for key in base:
         if all(key in one for one in listed):
             raise PointError(f"{key} is given beside points, each of which has its own {key}: leave one of the two out")
@@ -294,16 +283,22 @@ def _under(base: Mapping[str, Any], listed: list[Mapping[str, Any]]) -> list[dic
 def _without(points: list[Point], excludes: list[Mapping[str, Any]]) -> list[Point]:
     for index, partial in enumerate(excludes):
         place = f"exclude[{index}]"
-        _known(partial, KEYS, f"the keys of {place}")
+        known_keys(partial, KEYS, f"the keys of {place}")
         if not partial:
             raise PointError(f"{place} is empty and would take out every point: name what to leave out")
         every: dict[str, Any] = {name: {} for name in {*BUILTIN, *(point.dialect for point in points)}}
         wanted = {str(key): _values(str(key), value, f"{place}.", every) for key, value in partial.items()}
-        kept = [point for point in points if not all(getattr(point, key) in values for key, values in wanted.items())]
+        kept = [point for point in points if not all(_matches(point, key, values) for key, values in wanted.items())]
         if len(kept) == len(points):
             raise PointError(f"{place} takes out no point: correct it or leave it out")
         points = kept
     return points
+
+
+def _matches(point: Point, key: str, values: Sequence[Any]) -> bool:
+    if key == "flags":
+        return any(set(one) <= set(point.flags) for one in values)
+    return (point.own_args if key == "extra_args" else getattr(point, key)) in values
 
 
 def _mappings(value: Any, where: str) -> list[Mapping[str, Any]] | None:
@@ -323,30 +318,6 @@ def _absent(key: str, value: Any) -> bool:
     if isinstance(value, str) and value == DEFAULT_WORD:
         return True
     return key != "window" and (value is None or (isinstance(value, str) and value == ""))
-
-
-def _known(given: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
-    names = list(keys)
-    for key in given:
-        if str(key) not in names:
-            raise PointError(f"{where} have no key {str(key)!r}: known are {', '.join(names)}{_nearest(str(key), names)}")
-
-
-def _flag(key: str, value: Any, where: str) -> list[str]:
-    flag = key if key.startswith("-") else "--" + key.replace("_", "-")
-    if value is None or value is False:
-        return []
-    if value is True:
-        return [flag]
-    items = value if isinstance(value, (list, tuple)) else [value]
-    if any(isinstance(one, bool) or not isinstance(one, (str, int, float)) for one in items):
-        raise PointError(f"{where}.{key} is {value!r}: a string, a number, true, false or a list of them is wanted")
-    return [flag, *(str(one) for one in items)]
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.55)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _refused(key: str, value: Any, where: str, wanted: str) -> PointError:

@@ -6,12 +6,14 @@ last.
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import fcntl
 import json
 import math
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +23,7 @@ SCHEMA = 1
 STATUSES = ("ok", "failed", "skipped")
 OUTCOMES = ("passed", "failed", "truncated", "empty", "timeout", "error")
 # What stays when a file is begun again for another configuration.
-IDENTITY = ("schema", "sweep", "host", "point", "aliases", "started", "environment")
+IDENTITY = ("schema", "sweep", "host", "point", "aliases", "started", "environment", "release", "matrix")
 # What a new start of the same point makes void.
 _OUTCOME = ("status", "failure", "finished")
 REDACTED = "***"
@@ -41,6 +43,8 @@ _TYPES: Mapping[str, Any] = {
     "failure": dict,
     "environment": dict,
     "aliases": list,
+    "release": str,
+    "matrix": dict,
 }
 
 
@@ -78,7 +82,8 @@ def merge(path: str | Path, section: Mapping[str, Any], secrets: Iterable[str] =
 
     A top-level key replaces its old value; cells are merged by context and concurrency. A section with
     another config_id begins the file again, so that figures of two configurations are never mixed; another
-    `started` drops the old outcome. Each of `secrets` is replaced by ***.
+    `started` drops the old outcome; another restart.instance drops what an earlier instance of the engine was measured
+    at. Each of `secrets` is replaced by ***.
     Raises ResultError, and then leaves the file as it was.
     """
     target = Path(path)
@@ -144,7 +149,7 @@ def load_sweep(directory: str | Path) -> Sweep:
         raise ResultError(f"{folder} is no folder of results: run a sweep first, or name another one")
     sweep = Sweep(folder.resolve().name)
     for path in sorted(folder.glob("*/*.json")):
-        if path.name.startswith("."):
+        if path.name.startswith(".") or path.parent.name.startswith("."):
             continue
         try:
             record = read(path)
@@ -285,6 +290,8 @@ def _merged(target: Path, section: Mapping[str, Any], secrets: Iterable[str]) ->
         old = {key: value for key, value in old.items() if key in IDENTITY}
     if new.get("started") and new["started"] != old.get("started"):
         old = {key: value for key, value in old.items() if key not in _OUTCOME}
+    if _instance(new) and _instance(new) != _instance(old):
+        old = {key: value for key, value in old.items() if key not in ("cells", "coding")}
     if new.get("status") in ("ok", "skipped"):
         new.setdefault("failure", None)
     record = {"schema": SCHEMA, "point": {"name": target.stem}, **old, **new}
@@ -294,6 +301,28 @@ def _merged(target: Path, section: Mapping[str, Any], secrets: Iterable[str]) ->
         record["cells"] = list(cells.values())
     validate(record, str(target))
     return record, record != before
+
+
+def put_aside(path: str | Path) -> Path:
+    """Move a result file out of the report's sight, into .superseded/ beside it; nothing is ever deleted."""
+    source = Path(path)
+    folder = source.parent / ".superseded"
+    folder.mkdir(exist_ok=True)
+    number = sum(1 for _ in folder.glob(f"{source.stem}.*.json")) + 1
+    return source.rename(folder / f"{source.stem}.{number}.json")
+
+
+def seconds_between(began: Any, ended: Any) -> float | None:
+    """Between two times of a record, 2026-12-01T10:00:00Z; None where one is missing or unreadable."""
+    try:
+        first, last = (calendar.timegm(time.strptime(str(one), "%Y-%m-%dT%H:%M:%SZ")) for one in (began, ended))
+    except ValueError:
+        return None
+    return float(last - first)
+
+
+def _instance(record: Mapping[str, Any]) -> str:
+    return str((record.get("restart") or {}).get("instance") or "")
 
 
 def plain(value: Any) -> Any:
