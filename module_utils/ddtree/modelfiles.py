@@ -31,7 +31,7 @@ def inspect(folder: str) -> dict[str, Any]:
         return found
     try:
         names = _listed(path)
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         found["error"] = f"the safetensors index cannot be read: {_reason(error)}"
         return found
     found["listed"] = len(names)
@@ -53,7 +53,10 @@ def _listed(path: Path) -> list[str]:
     indices = sorted(path.glob("*.safetensors.index.json"))
     if not indices:
         return sorted(one.name for one in path.glob("*.safetensors"))
-    names = {str(name) for index in indices for name in _json(index)["weight_map"].values()}
+    maps = [_json(index).get("weight_map") for index in indices]
+    if not all(isinstance(one, Mapping) for one in maps):
+        raise ValueError("it has no weight_map")
+    names = {str(name) for one in maps for name in one.values()}
     if any(Path(name).name != name for name in names):
         raise ValueError("it names files outside the folder")
     return sorted(names)
@@ -67,10 +70,13 @@ def _stated_bytes(path: Path) -> int:
         if not 0 < length <= min(HEADER_MOST, size - 8):
             raise ValueError("no whole header")
         header = json.loads(file.read(length))
-    end = max((one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"), default=0)
+    try:
+        end = max((int(one["data_offsets"][1]) for name, one in header.items() if name != "__metadata__"), default=0)
+    except (AttributeError, IndexError, KeyError, TypeError):
+        raise ValueError("a header without offsets") from None
     if size < 8 + length + end:
         raise ValueError(f"{size} bytes of {8 + length + end}")
-    return int(end)
+    return end
 
 
 def _heads(config: Mapping[str, Any]) -> int | None:
