@@ -53,10 +53,12 @@ def _listed(path: Path) -> list[str]:
     indices = sorted(path.glob("*.safetensors.index.json"))
     if not indices:
         return sorted(one.name for one in path.glob("*.safetensors"))
-    maps = [_json(index).get("weight_map") for index in indices]
-    if not all(isinstance(one, Mapping) for one in maps):
-        raise ValueError("it has no weight_map")
-    names = {str(name) for one in maps for name in one.values()}
+    names: set[str] = set()
+    for index in indices:
+        weights = _json(index).get("weight_map")
+        if not isinstance(weights, Mapping):
+            raise ValueError("it has no weight_map")
+        names |= {str(name) for name in weights.values()}
     if any(Path(name).name != name for name in names):
         raise ValueError("it names files outside the folder")
     return sorted(names)

@@ -92,11 +92,11 @@ def test_br13_a_lost_board_does_not_hide_the_others() -> None:
 
 def test_br15_a_driver_that_does_not_answer_is_said_with_a_remedy() -> None:
     class Broken(Library):
-        class NVMLError_LibRmVersionMismatch(Library.NVMLError): ...  # noqa: N801, N818
+        class NVMLError_LibRmVersionMismatch(Library.NVMLError): ...  # noqa: N801
 
-        class NVMLError_LibraryNotFound(Library.NVMLError): ...  # noqa: N801, N818
+        class NVMLError_LibraryNotFound(Library.NVMLError): ...  # noqa: N801
 
-        class NVMLError_DriverNotLoaded(Library.NVMLError): ...  # noqa: N801, N818
+        class NVMLError_DriverNotLoaded(Library.NVMLError): ...  # noqa: N801
 
         def nvmlInit(self) -> None:  # noqa: N802
             raise self.NVMLError_LibRmVersionMismatch("Driver/library version mismatch")
