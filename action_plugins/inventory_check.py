@@ -36,7 +36,8 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
-        inventory = read(task_vars or {}, load_extra_vars(self._loader), self._task.args.get("required") or [])
+        asked = self._task.args
+        inventory = read(task_vars or {}, load_extra_vars(self._loader), asked.get("required") or [])
         found = list(dict.fromkeys([*mistakes(inventory), *rules(inventory)]))
         if found:
             many = f"{len(found)} mistakes in the inventory:\n  " if len(found) > 1 else ""

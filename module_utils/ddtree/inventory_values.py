@@ -12,7 +12,7 @@ YES = ("yes", "true", "on", "1", "no", "false", "off", "0")
 RANGES = (
     (re.compile(r"_port$"), 1, 65535),
     (re.compile(r"_(gpus|tp)$"), 1, 64),
-    (re.compile(r"_stop_timeout$"), 60, 86400),  # systemd's own limit is 30 s below
+    (re.compile(r"_stop_timeout$"), 31, 86400),  # systemd's own limit is 30 s below
     (re.compile(r"_timeout$"), 1, 86400),
     (re.compile(r"_(requests|tokens|slot|least|most|width|concurrencies|contexts)$"), 1, 10**9),
 )

@@ -37,15 +37,15 @@ def plugin() -> Any:
 CHECK = plugin()
 
 
-def said(folder: Path, asked: Iterable[str] = (), required: Iterable[str] = REQUIRED) -> list[str]:
-    """The mistakes that the check finds in an inventory, read as a play reads it."""
-    loader = DataLoader()
-    inventory = InventoryManager(loader=loader, sources=[str(folder)])
+def said(*folders: Path, asked: Iterable[str] = (), required: Iterable[str] = REQUIRED) -> list[str]:
+    """The mistakes that the check finds in an inventory of these sources, read as a play reads it."""
+    loader, sources = DataLoader(), [str(one) for one in folders]
+    inventory = InventoryManager(loader=loader, sources=sources)
     manager = VariableManager(loader=loader, inventory=inventory)
     variables = {
         "hostvars": HostVars(inventory=inventory, variable_manager=manager, loader=loader),
         "groups": inventory.get_groups_dict(),
-        "ansible_inventory_sources": [str(folder)],
+        "ansible_inventory_sources": sources,
         "allowed_vars": manager.get_vars(host=inventory.get_host("localhost")).get("allowed_vars"),
     }
     read = CHECK.read(variables, asked, required)
@@ -253,9 +253,21 @@ def test_each_bad_inventory_is_one_sentence(example: Path, case: tuple[Callable[
     assert found == matching, "more than one mistake is told of one"
 
 
-@pytest.mark.parametrize("name", ["example", "local"])
-def test_the_inventories_that_are_shipped_have_no_mistake(name: str, tmp_path: Path) -> None:
-    assert said(ROOT / "inventory" / name) == []
+SHIPPED = {
+    "example": [EXAMPLE],
+    "local": [ROOT / "inventory" / "local"],
+    **{
+        path.parent.name: [ROOT / "molecule" / "shared" / "inventory", path]
+        for path in sorted(ROOT.glob("molecule/*/inventory"))
+        if path.parent.name != "shared"
+    },
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_inventories_that_are_shipped_have_no_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOLECULE_PROJECT_DIRECTORY", str(ROOT))
+    assert said(*SHIPPED[name]) == []
 
 
 def test_a_mistake_is_told_with_its_line(example: Path) -> None:
