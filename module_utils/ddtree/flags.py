@@ -275,7 +275,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _keep(path: Path, found: Mapping[str, Any]) -> None:
     """Write an answer and forget the oldest ones."""
     with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o755, exist_ok=True)
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         new = path.with_suffix(f".{os.getpid()}")
         new.write_text(json.dumps(found))
         new.replace(path)

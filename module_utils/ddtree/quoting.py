@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,@+-]+")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UNIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.-]*(@[A-Za-z0-9:_.-]+)?")
+_USER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,30}")
 
 
 class QuoteError(ValueError):
@@ -40,6 +42,30 @@ def systemd_word(text: str) -> str:
     if _PLAIN.fullmatch(text):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$").replace("\t", "\\t") + '"'
+
+
+def systemd_path(text: str, what: str) -> str:
+    """A path that a directive takes without quotes, as WorkingDirectory= and EnvironmentFile= do. Raises QuoteError."""
+    _readable(text, what)
+    if not text.startswith("/") or re.search(r"[*?\[\\\t]| $", text):
+        raise QuoteError(
+            f"{what} is {text!r}: an absolute path is wanted, without '*', '?', '[', backslash and tab, and no blank at its end"
+        )
+    return text.replace("%", "%%")
+
+
+def unit_name(text: str) -> str:
+    """The name of a unit or program, which is a file's name too. Raises QuoteError."""
+    if not _UNIT_NAME.fullmatch(text):
+        raise QuoteError(f"ddtree_server_unit is {text!r}: letters, digits and ':_.-' are usable in the name of a unit")
+    return text
+
+
+def user_name(text: str) -> str:
+    """Raises QuoteError for what no account is named."""
+    if not _USER_NAME.fullmatch(text):
+        raise QuoteError(f"ddtree_server_user is {text!r}: letters, digits, '_' and '-' are usable in the name of a user")
+    return text
 
 
 def env_line(name: str, value: str) -> str:
