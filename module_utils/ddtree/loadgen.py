@@ -1,38 +1,45 @@
-"""One cell of the matrix: a closed loop at fixed concurrency against one server, and its figures.
-
-Each slot first takes a warm-up request, of a length that differs by slot, so that the slots do not run in step; then measured
-ones as long as there are any; then fillers, which are cut once the last measured one has ended. Nothing drains in between.
-"""
+"""One cell of the matrix against one server: closed loop at fixed concurrency or open loop at a Poisson rate, and its figures."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import figures
-from .prompts import Corpus, Maker, PromptError, corpus
-from .stats import percentile
+from . import accept, figures
+from .celllog import CellLog
+from .crew import Alone, Crew, processes_for, shares
+from .prompts import Book, Maker, Material, PromptError, material
+from .slots import Cost, Share
+from .steering import Enough, Steering
 from .wire import PATHS, Client, Record, ServerError, clock
 
-LAG_EVERY = 0.05  # seconds
-EDGE_WAIT = 2.0  # seconds at most
 DISTINCT = 32  # passages a cell takes at most; each prompt is unique by its head
 MEASURED_DISTINCT = 4  # the same where each count costs a generation
+OPEN_LOOP_MOST = 512  # requests in flight at which an open loop counts arrivals as lost
+WARM_UP_SPANS = 2  # an open loop is warm after so many times the first request's duration
 
 
 class CellError(RuntimeError):
-    """The cell cannot be measured; the message is one sentence without secrets."""
+    """The cell cannot be measured; the message is one sentence without secrets.
+
+    `cause` is a word: measurement_failed, or one that the engine's log tells (out_of_memory, crashed); `engine` whether it still answers.
+    """
+
+    def __init__(self, message: str, cause: str = "measurement_failed", engine: bool = True, log_tail: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.cause, self.engine, self.log_tail = cause, engine, log_tail or []
 
 
 @dataclass(frozen=True)
 class CellSpec:
-    """What to measure. `requests` are the measured ones, at least one per slot; `corpus` is the path of the text for prompts."""
+    """What to measure. `requests` make one repeat, at least one per slot; `corpus` is the path of the text for prompts.
+
+    `rate`: requests per second of an open loop, 0 for the closed one; `concurrency` is then the most that may be in flight.
+    """
 
     url: str
     context: int
@@ -40,48 +47,137 @@ class CellSpec:
     corpus: str
     requests: int = 0
     output_tokens: int = 256
-    api: str = "generate"
+    rate: float = 0.0
+    api: str = "chat"
+    streamed: bool = True
     seed: str = "0"
     model: str = ""
     ignore_eos: bool = False
     flush: bool = True
     thinking: bool = False
+    prefix_sharing: float = 0.0
+    repeats_least: int = 3
+    repeats_most: int = 8
+    seconds_most: float = 60.0
+    precision: float = 0.03
+    processes: int = 0
+    unit: str = ""
+    log: str = ""
     idle_timeout: float = 120.0
     flush_timeout: float = 30.0
     api_key: str = field(default="", repr=False)
     admin_api_key: str = field(default="", repr=False)
 
     @property
-    def number(self) -> int:
-        """Measured requests: as asked, but never fewer than the slots."""
-        return max(self.requests, self.concurrency)
+    def per_repeat(self) -> int:
+        """Requests of one repeat: as asked, but in a closed loop never fewer than the slots."""
+        return max(self.requests, 1 if self.rate else self.concurrency)
+
+    @property
+    def enough(self) -> Enough:
+        """What is given to an open loop decides its throughput, so precision is no aim there."""
+        most = max(1, self.repeats_most)
+        least = min(self.repeats_least, most)
+        if self.rate:
+            return Enough(self.per_repeat, least, least, self.seconds_most, 0.0)
+        return Enough(self.per_repeat, least, most, self.seconds_most, self.precision)
+
+    def client(self) -> Client:
+        return Client(self.url, self.api, self.api_key, self.admin_api_key, self.model, self.idle_timeout, self.thinking)
+
+    def share(self) -> Share:
+        return Share(
+            self.output_tokens, self.concurrency, range(self.concurrency), self.rate, self.concurrency, streamed=self.streamed,
+            ignore_eos=self.ignore_eos, idle_timeout=self.idle_timeout, seed=self.seed,
+        )  # fmt: skip
+
+
+@dataclass
+class Before:
+    """What was seen and made before the load."""
+
+    allowed: dict[str, Any]
+    book: Book
+    counted_by: str
+    not_flushed: str
+    counters: dict[str, float]
+    in_flight: int
+    model: str
+
+
+@dataclass
+class During:
+    """What the load brought, and what the server said at the end of the window while it still ran."""
+
+    records: list[Record] = field(default_factory=list)
+    costs: list[Cost] = field(default_factory=list)
+    processes: int = 1
+    reason: str = ""
+    measured: int = 0
+    failed: int = 0
+    end: float = 0.0  # of the epoch
+    counters: dict[str, float] = field(default_factory=dict)
+    info: dict[str, Any] = field(default_factory=dict)
+    waiting: int = 0
 
 
 def run_cell(spec: CellSpec) -> dict[str, Any]:
     """Measure one cell. Raises CellError; the cell of the result otherwise, its doubts in `warnings`."""
-    return asyncio.run(_guarded(_measure(spec)))
+    log = CellLog(spec.unit, spec.log)
+    try:
+        began, wall = clock(), time.time()
+        before = asyncio.run(_before(spec))
+        log.begin()
+        load_began = time.time()
+        during = _load(spec, before)
+        found = _result(spec, before, during, log.lines(), load_began)
+    except (ServerError, PromptError, CellError) as error:
+        raise _explained(spec, error, log) from None
+    found["began"] = round(wall, 3)
+    found["wall_seconds"] = round(clock() - began, 3)
+    return found
+
+
+def _explained(spec: CellSpec, error: Exception, log: CellLog) -> CellError:
+    """The error with what the engine's log and the engine itself say about it."""
+
+    async def answers() -> bool:
+        async with spec.client() as client:
+            try:
+                await client.info(timeout=10)
+                return True
+            except ServerError:
+                return False
+
+    engine = not isinstance(error, PromptError) and not asyncio.run(answers())
+    cause, words, tail = log.cause() if engine else ("", "", [])
+    said = f"{error}" + (f"; the engine's log says: {words}" if words else "")
+    return CellError(said, cause or ("engine_gone" if engine else "measurement_failed"), not engine, tail)
+
+
+# -- what the server allows ------------------------------------------------------------------------------------------------
 
 
 def check(spec: CellSpec) -> dict[str, Any]:
     """What the server allows: {model, version, max_running_requests, context_length}. Raises CellError when the cell does not fit."""
+    allowed = look(spec)
+    reason = refusal(spec, allowed)
+    if reason:
+        raise CellError(reason)
+    return allowed
 
-    async def look() -> dict[str, Any]:
-        async with _client(spec) as client:
-            return _fits(spec, await client.info())
 
-    return asyncio.run(_guarded(look()))
+def look(spec: CellSpec) -> dict[str, Any]:
+    """The server's limits. Raises CellError when it does not answer as an SGLang server does."""
 
+    async def ask() -> dict[str, Any]:
+        async with spec.client() as client:
+            return limits(await client.info())
 
-async def _guarded(work: Any) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = await work
-        return found
-    except (ServerError, PromptError) as error:
-        raise CellError(str(error)) from None
-
-
-def _client(spec: CellSpec) -> Client:
-    return Client(spec.url, spec.api, spec.api_key, spec.admin_api_key, spec.model, spec.idle_timeout, spec.thinking)
+        return asyncio.run(ask())
+    except ServerError as error:
+        raise CellError(str(error), "engine_gone", False) from None
 
 
 def limits(info: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,61 +186,45 @@ def limits(info: Mapping[str, Any]) -> dict[str, Any]:
     whole = [one for one in ranks if isinstance(one, int)]
     running = sum(whole) if whole and len(whole) == len(ranks) else info.get("max_running_requests")
     context = info.get("context_length") or info.get("max_req_input_len")
-    served = {"version": info.get("version"), "model": info.get("served_model_name")}
+    served = {"version": info.get("version"), "model": info.get("served_model_name"), "stream_interval": info.get("stream_interval")}
     return {"max_running_requests": running, "context_length": context, **served}
 
 
-def _fits(spec: CellSpec, info: Mapping[str, Any]) -> dict[str, Any]:
-    found = limits(info)
-    if found["max_running_requests"] and spec.concurrency > found["max_running_requests"]:
-        raise CellError(f"concurrency {spec.concurrency} cannot be measured: the server runs {found['max_running_requests']} requests at "
-                        "once (max_running_requests), the others would wait in its queue")  # fmt: skip
-    if found["context_length"] and spec.context + spec.output_tokens > found["context_length"]:
-        raise CellError(f"context {spec.context} with {spec.output_tokens} output tokens cannot be measured: the server takes "
-                        f"{found['context_length']} tokens (context_length)")  # fmt: skip
-    return found
+def refusal(spec: CellSpec, allowed: Mapping[str, Any]) -> str:
+    """Why the cell cannot be measured on a server with these limits; empty when it can."""
+    if not spec.rate and allowed.get("max_running_requests") and spec.concurrency > allowed["max_running_requests"]:
+        return (f"concurrency {spec.concurrency} cannot be measured: the server runs {allowed['max_running_requests']} requests at "
+                "once (max_running_requests), the others would wait in its queue")  # fmt: skip
+    if allowed.get("context_length") and spec.context + spec.output_tokens > allowed["context_length"]:
+        return (f"context {spec.context} with {spec.output_tokens} output tokens cannot be measured: the server takes "
+                f"{allowed['context_length']} tokens (context_length)")  # fmt: skip
+    return ""
 
 
-async def _measure(spec: CellSpec) -> dict[str, Any]:
-    began = clock()
-    text = corpus(spec.corpus)
-    async with _client(spec) as client:
-        allowed = _fits(spec, await client.info())
+# -- before the load -------------------------------------------------------------------------------------------------------
+
+
+async def _before(spec: CellSpec) -> Before:
+    text = material(spec.corpus)
+    async with spec.client() as client:
+        allowed = limits(await client.info())
+        reason = refusal(spec, allowed)
+        if reason:
+            raise CellError(reason)
         if not client.model and spec.api != "generate":
             client.model = await client.name()
-        prompts, counted_by = await _prompts(client, spec, text)
+        book, counted_by = await _book(client, spec, text)
         not_flushed = await client.flush(spec.flush_timeout) if spec.flush else "not asked for"
-        before = await client.counters()
+        counters = await client.counters()
         in_flight = await client.in_flight()
-        loop = _Loop(client, spec, prompts)
-        load = await loop.run()
-        after = await client.counters()
-    grown = figures.counters_between(before, after)
-    try:
-        found = figures.cell(loop.records, context=spec.context, concurrency=spec.concurrency, grown=grown, client=load)
-    except ValueError:
-        raise CellError(f"none of the cell's requests ended well: {loop.failures()}") from None
-    wanted = {"ignore_eos": spec.ignore_eos, "flushed": not_flushed, "waiting": loop.waiting, "began_with": sum(in_flight or (0, 0))}
-    found.update(
-        warnings=figures.warnings(found, loop.records, wanted), api=spec.api, flushed=not not_flushed, ignore_eos=spec.ignore_eos,
-        asked_output_tokens=spec.output_tokens, thinking=spec.thinking if spec.api == "chat" else None, seed=spec.seed,
-        corpus={"name": text.name, "digest": text.digest, "counted_by": counted_by}, server=allowed,
-        weight_version=next((one.weight_version for one in loop.records if one.weight_version), None),
-        sent={phase: sum(one.phase == phase for one in loop.records) for phase in ("warmup", "measured", "filler")},
-        wall_seconds=round(clock() - began, 3),
-    )  # fmt: skip
-    return found
+        return Before(allowed, book, counted_by, not_flushed, counters, sum(in_flight or (0, 0)), client.model)
 
 
-# -- prompts ---------------------------------------------------------------------------------------------------------------
-
-
-async def _prompts(client: Client, spec: CellSpec, text: Corpus) -> tuple[list[str], str]:
-    """Warm-up prompts, then measured ones, then fillers; and how their tokens were counted."""
-    probe = f"000000000000. {text.passage(0, 200)}\n\n{text.tasks[0]}"
+async def _book(client: Client, spec: CellSpec, text: Material) -> tuple[Book, str]:
+    """The prompts, and how their tokens were counted."""
+    probe = f"000000000000. {text.sample(200)}"
     real = await _prompt_tokens(client, probe)
     plain = await client.tokenize(probe)
-    number = spec.concurrency + spec.number + (spec.concurrency if spec.concurrency > 1 else 0)
 
     async def by_tokenizer(prompt: str) -> int:
         found = await client.tokenize(prompt)
@@ -157,8 +237,10 @@ async def _prompts(client: Client, spec: CellSpec, text: Corpus) -> tuple[list[s
 
     extra = real - plain if plain is not None else 0  # a start token, a chat template
     counted = by_tokenizer if plain is not None else by_generation
-    maker = Maker(text, spec.context, counted, f"{spec.seed}/{spec.concurrency}")
-    made = await maker.make(number, DISTINCT if plain is not None else MEASURED_DISTINCT)
+    slack = 0 if plain is not None else spec.context // 1000
+    maker = Maker(text, spec.context, counted, f"{spec.seed}/{spec.concurrency}/{spec.rate:g}", spec.prefix_sharing, slack)
+    repeats = spec.enough.most * spec.per_repeat + (0 if spec.rate else spec.concurrency)
+    made = await maker.make(min(repeats, DISTINCT if plain is not None else MEASURED_DISTINCT))
     return made, "tokenize" if plain is not None else "generation"
 
 
@@ -179,107 +261,98 @@ async def _prompt_tokens(client: Client, prompt: str) -> int:
 # -- the load --------------------------------------------------------------------------------------------------------------
 
 
-class _Loop:
-    def __init__(self, client: Client, spec: CellSpec, prompts: list[str]) -> None:
-        self.client, self.spec = client, spec
-        self.records: list[Record] = []
-        self.waiting = 0  # requests in the server's queue near the end of the window
-        level, number = spec.concurrency, spec.number
-        self._warm, self._measured, self._fillers = prompts[:level], prompts[level : level + number], prompts[level + number :]
-        self._next = self._ended = self._filled = 0
-        self._failed = 0  # in a row
-        self._over = asyncio.Event()
+def _load(spec: CellSpec, before: Before) -> During:
+    """Run the load, in one process or several."""
 
-    async def run(self) -> dict[str, float]:
-        """Run the whole cell; what it cost the client: {cpu, lag_ms_p99}."""
-        lags: list[float] = []
-        with _quiet_memory():
-            sampler = asyncio.ensure_future(_lag(lags))
-            cpu, began = time.process_time(), clock()
-            slots = [asyncio.ensure_future(self._slot(at)) for at in range(self.spec.concurrency)]
-            watch, everyone = asyncio.ensure_future(self._over.wait()), asyncio.gather(*slots)
-            both: list[asyncio.Future[Any]] = [watch, everyone]
-            try:
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                if any(one.spread for one in self.records):  # a request that is cut would not tell its tokens
-                    await asyncio.wait([everyone], timeout=self.spec.idle_timeout)
-                await self._pieces_after(clock())
-                used = (time.process_time() - cpu) / max(1e-9, clock() - began)
-                waiting = await self.client.in_flight() if self.spec.concurrency > 1 else None
-                self.waiting = waiting[1] if waiting else 0
-            finally:
-                for task in (sampler, watch, *slots):
-                    task.cancel()
-                await asyncio.gather(sampler, watch, everyone, *slots, return_exceptions=True)
-        for slot in slots:
-            if not slot.cancelled() and slot.exception() is not None:
-                raise CellError(f"the load generator failed: {slot.exception()!r}")
-        if self._ended < len(self._measured):
-            raise CellError(f"the cell was given up after {self._failed} failed requests in a row: {self.failures()}")
-        return {"cpu": round(used, 4), "lag_ms_p99": round(percentile(lags, 99) * 1000, 3) if lags else 0.0}
+    def make_client() -> Client:
+        client = spec.client()
+        client.model = before.model
+        return client
 
-    async def _pieces_after(self, end: float) -> None:
-        """Let each stream show the piece it was at when the window ended: the part of it before the end belongs to the window."""
-        limit = end + EDGE_WAIT
-        while clock() < limit and any(not one.ended and one.events and one.events[-1][0] <= end for one in self.records):
-            await asyncio.sleep(0.005)
+    processes = processes_for(spec.concurrency, spec.processes)
+    load: Alone | Crew = (
+        Alone(make_client, spec.share(), before.book) if processes == 1 else Crew(make_client, shares(spec.share(), processes), before.book)
+    )
+    return asyncio.run(_lead(spec, make_client, load))
 
-    async def _slot(self, at: int) -> None:
-        # Different lengths put the slots out of step; up to half an answer is enough, since a window then has the same gaps of each slot.
-        share = (at + 1) / self.spec.concurrency / 2
-        await self._one("warmup", self._warm[at], max(1, round(self.spec.output_tokens * share)))
-        while not self._over.is_set():
-            if self._next < len(self._measured):
-                prompt, self._next = self._measured[self._next], self._next + 1
-                await self._one("measured", prompt, self.spec.output_tokens)
-                self._ended += 1
-                if self._ended == len(self._measured):
-                    self._over.set()
-            elif self._fillers:
-                prompt, self._filled = self._fillers[self._filled % len(self._fillers)], self._filled + 1
-                if self._filled > len(self._fillers):
-                    prompt = f"{self._filled}. {prompt}"  # never the same beginning twice
-                await self._one("filler", prompt, self.spec.output_tokens)
+
+async def _lead(spec: CellSpec, make_client: Callable[[], Client], load: Alone | Crew) -> During:
+    over = asyncio.Event()
+    warmups = 1 if spec.rate else spec.concurrency
+    steering = Steering(spec.enough, warmups, 2 * min(spec.concurrency, spec.per_repeat) + 4)
+    warm_until, warm = float("inf"), not spec.rate
+
+    def ended(record: Record) -> None:
+        nonlocal warm_until, warm
+        if spec.rate and record.index < 0:  # warm once a few requests have come and gone, not with the first one
+            if record.ok:
+                warm_until = min(warm_until, record.ended + (WARM_UP_SPANS - 1) * (record.ended - record.sent))
+            if warm or not record.ok or record.ended < warm_until:
+                steering.count(record)
             else:
-                return
+                warm = True
+                load.measure()
+                steering.ended(record, clock(), load.tokens())
+        else:
+            steering.ended(record, clock(), load.tokens())
+        if steering.reason:
+            over.set()
 
-    async def _one(self, phase: str, prompt: str, tokens: int) -> None:
-        record = Record(phase, tokens)
-        self.records.append(record)
-        await self.client.stream(record, prompt, self.spec.ignore_eos)
-        if record.ok:
-            self._failed = 0
-            return
-        self._failed += 1
-        if self._failed >= 2 * self.spec.concurrency + 4:
-            self._over.set()  # the server is gone, or refuses everything
-        elif phase == "filler":
-            await asyncio.sleep(0.1)
-
-    def failures(self) -> str:
-        """The kinds of failure, most frequent first, with the words of one."""
-        failed = [one for one in self.records if one.error]
-        kinds = sorted({one.error or "" for one in failed}, key=lambda kind: -sum(one.error == kind for one in failed))
-        told = next((one.detail for one in failed if one.error == kinds[0] and one.detail), "") if kinds else ""
-        return ", ".join(f"{kind} {sum(one.error == kind for one in failed)} times" for kind in kinds) + (f" ({told})" if told else "")
-
-
-async def _lag(found: list[float]) -> None:
-    """How late the event loop wakes up, in seconds."""
-    while True:
-        due = clock() + LAG_EVERY
-        await asyncio.sleep(LAG_EVERY)
-        found.append(max(0.0, clock() - due))
+    async with make_client() as control, load.running(ended):
+        await over.wait()
+        end = clock()
+        found = During(processes=load.processes, reason=steering.reason, measured=steering.measured, failed=steering.failed)
+        await load.close_window(end)
+        found.end = time.time()
+        found.counters = await control.counters()
+        waiting = await control.in_flight() if spec.concurrency > 1 else None
+        found.waiting = waiting[1] if waiting else 0
+        if steering.reason != "failures":
+            found.info = await control.info()
+    found.records, found.costs = load.records, load.costs
+    return found
 
 
-@contextlib.contextmanager
-def _quiet_memory() -> Iterator[None]:
-    """No garbage collection inside: its pauses would be measured."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
+# -- the figures -----------------------------------------------------------------------------------------------------------
+
+
+def _result(spec: CellSpec, before: Before, during: During, lines: list[str], load_began: float) -> dict[str, Any]:
+    records = during.records
+    for one in records:
+        if one.phase == "measured" and one.index >= during.measured:
+            one.phase = "filler"
+    if during.reason == "failures":
+        raise CellError(f"the cell was given up after {during.failed} failed requests in a row: {figures.failures(records)}")
+    grown = figures.counters_between(before.counters, during.counters)
+    flushed = spec.flush and not before.not_flushed
+    own = accept.of_requests([one for one in records if one.phase == "measured"])
+    everything = accept.of_requests(records, "requests")
+    metrics = accept.of_counters(grown, sum(one.ok for one in records))
+    served = accept.of_server_info(during.info, flushed)
+    logged, no_log = accept.of_log(lines, load_began - 1, during.end + 1, flushed)
+    others = [metrics, served, logged]
     try:
-        yield
-    finally:
-        gc.enable()
-        gc.unfreeze()
+        found = figures.cell(
+            records, context=spec.context, concurrency=spec.concurrency, per_repeat=spec.per_repeat, passages=len(before.book.passages),
+            accepted=accept.choose([own, *others]), grown=grown, client=figures.client(during.costs, during.processes),
+        )  # fmt: skip
+    except ValueError:
+        raise CellError(f"none of the cell's requests ended well: {figures.failures(records)}") from None
+    wanted = {
+        "ignore_eos": spec.ignore_eos, "flushed": before.not_flushed, "waiting": during.waiting, "began_with": before.in_flight,
+        "disagreement": accept.disagreement([everything or own, *others]), "sharing": spec.prefix_sharing,
+        "rate": spec.rate,
+    }  # fmt: skip
+    found.update(
+        stopped=during.reason, precision_reached=during.reason == "precision", warnings=figures.warnings(found, records, wanted),
+        accept={one.source: one.told() for one in (own, *others) if one}, api=spec.api, streamed=spec.streamed, flushed=flushed,
+        ignore_eos=spec.ignore_eos, asked_output_tokens=spec.output_tokens, thinking=spec.thinking if spec.api == "chat" else None,
+        seed=spec.seed, corpus=before.book.told() | {"counted_by": before.counted_by}, server=before.allowed,
+        weight_version=next((one.weight_version for one in records if one.weight_version), None),
+        sent={phase: sum(one.phase == phase for one in records) for phase in ("warmup", "measured", "filler")},
+    )  # fmt: skip
+    if spec.rate:
+        found["rate"] = spec.rate
+    if no_log and (spec.unit or spec.log):
+        found["accept"]["log"] = {"length": None, "why": no_log}
+    return found

@@ -16,7 +16,11 @@ from .logs import redact
 
 PATHS = {"generate": "/generate", "chat": "/v1/chat/completions", "completions": "/v1/completions"}
 READ_BUFFER = 1 << 22  # a native event carries the whole answer so far
+# In JSON a quote inside a text is escaped, so these bytes are always the keys themselves, whatever the answer says.
+_COUNT = re.compile(rb'"completion_tokens": ?(\d+)')
+_UNFINISHED = re.compile(rb'"finish_reason": ?null')
 NAME = re.compile(r"^(?:sglang[:_])?(\w+)(?:\{[^}]*\})? +([0-9.eE+-]+)")
+OVERLOAD = "overload"  # the kind of failure of an arrival that found too many requests in flight
 clock = time.perf_counter
 
 
@@ -29,18 +33,19 @@ class Record:
     """One request as the client saw it. Times are of `clock`, in seconds.
 
     `events`: (time, tokens so far) of each piece, by the engine's own count; `error` names the kind of failure, `cut` that the
-    client ended the stream itself.
+    client ended the stream itself. `sent` is the moment it was due, which in an open loop may be before it left.
     """
 
     phase: str  # warmup, measured or filler
     wanted: int
+    index: int = -1  # which prompt, counted from 0 without the warm-up
     sent: float = 0.0
     ended: float = 0.0
     events: list[tuple[float, int]] = field(default_factory=list)
     first_answer: float | None = None  # the first token that is no reasoning
     tokens: int | None = None
     prompt_tokens: int | None = None
-    cached_tokens: int = 0
+    cached_tokens: int | None = None  # None where the server does not tell
     verify_steps: int | None = None
     histogram: list[int] = field(default_factory=list)
     finish: str | None = None
@@ -48,6 +53,7 @@ class Record:
     error: str | None = None
     detail: str = ""
     cut: bool = False
+    streamed: bool = True
     spread: bool = False  # token counts came only at the end and were spread over the pieces by their length
 
     @property
@@ -99,11 +105,11 @@ class Client:
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             raise ServerError(f"{self.url} does not answer {path}: {self._words(error)}") from None
 
-    async def info(self) -> dict[str, Any]:
+    async def info(self, timeout: float = 60.0) -> dict[str, Any]:
         """server_info. Raises ServerError when it cannot be had, with the reason that matters (no answer, key refused)."""
         status, text = 0, ""
         for path in ("/server_info", "/get_server_info"):
-            status, text = await self.call("GET", path)
+            status, text = await self.call("GET", path, timeout=timeout)
             if status == 200:
                 try:
                     found = json.loads(text)
@@ -185,19 +191,24 @@ class Client:
         kwargs = {"thinking": self.thinking, "enable_thinking": self.thinking}
         return {**body, "messages": [{"role": "user", "content": prompt}], "chat_template_kwargs": kwargs}
 
-    async def stream(self, record: Record, prompt: str, ignore_eos: bool) -> Record:
-        """Run one request into `record`; never raises but when cancelled, which marks the record as cut. Never tries twice."""
-        reader = _Native(record) if self.api == "generate" else _OpenAI(record)
-        record.sent = clock()
+    async def run(self, record: Record, prompt: str, ignore_eos: bool, tally: list[int]) -> Record:
+        """Run one request into `record`; never raises but when cancelled, which marks the record as cut. Never tries twice.
+
+        `tally[0]` grows by each token as it comes.
+        """
+        reader = (_Native if self.api == "generate" else _OpenAI)(record, tally)
+        record.sent = record.sent or clock()
         try:
-            async with self.session.post(self.url + PATHS[self.api], json=self.body(prompt, record.wanted, ignore_eos)) as answer:
+            body = self.body(prompt, record.wanted, ignore_eos, record.streamed)
+            async with self.session.post(self.url + PATHS[self.api], json=body) as answer:
                 if answer.status != 200:
                     record.detail = " ".join((await answer.text(errors="replace")).split())[:200]
                     record.error = f"http {answer.status}"
+                elif record.streamed:
+                    await self._stream(answer.content, reader)
+                    reader.end()
                 else:
-                    async for line in answer.content:
-                        if line.startswith(b"data:") and not reader.line(line[5:].strip(), clock()):
-                            break
+                    reader.whole(await answer.read(), clock())
                     reader.end()
         except asyncio.CancelledError:
             record.cut = True
@@ -215,6 +226,19 @@ class Client:
             record.detail = redact(record.detail, self.secrets)
         return record
 
+    @staticmethod
+    async def _stream(content: aiohttp.StreamReader, reader: _Reader) -> None:
+        rest = b""
+        async for piece in content.iter_any():
+            now = clock()
+            lines = (rest + piece).split(b"\n")
+            rest = lines.pop()
+            for line in lines:
+                if line.startswith(b"data:") and not reader.line(line[5:].strip(), now):
+                    return
+        if rest.startswith(b"data:"):
+            reader.line(rest[5:].strip(), clock())
+
     def _words(self, error: BaseException) -> str:
         return redact(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}".rstrip(": "), self.secrets)
 
@@ -222,10 +246,15 @@ class Client:
 class _Reader:
     """Feeds the events of a stream into a record. `line` returns False at the end mark."""
 
-    def __init__(self, record: Record) -> None:
-        self.record = record
+    def __init__(self, record: Record, tally: list[int]) -> None:
+        self.record, self._tally = record, tally
 
     def line(self, data: bytes, now: float) -> bool:
+        if self.quick():  # most events only tell a new count; parsing them whole would cost more than all the rest
+            count = _COUNT.search(data)
+            if count and _UNFINISHED.search(data):
+                self.tokens(int(count.group(1)), now)
+                return True
         if data == b"[DONE]":
             return False
         event = json.loads(data)
@@ -238,13 +267,25 @@ class _Reader:
         self.event(event, now)
         return True
 
+    def quick(self) -> bool:
+        """Whether events that are not the last have nothing but their count to tell."""
+        raise NotImplementedError
+
     def event(self, event: dict[str, Any], now: float) -> None:
         raise NotImplementedError
+
+    def whole(self, data: bytes, now: float) -> None:
+        """An answer that is not streamed."""
+        event = json.loads(data)
+        if not isinstance(event, dict):
+            raise ValueError("the answer is no mapping")
+        self.event(event, now)
 
     def tokens(self, count: int, now: float) -> None:
         last = self.record.events[-1][1] if self.record.events else 0
         if count > last:
             self.record.events.append((now, count))
+            self._tally[0] += count - last
 
     def finish(self, reason: Any) -> None:
         if isinstance(reason, Mapping):
@@ -277,6 +318,9 @@ class _Reader:
 class _Native(_Reader):
     """/generate: each event carries the counts so far, the last one also the verify steps."""
 
+    def quick(self) -> bool:
+        return True
+
     def event(self, event: dict[str, Any], now: float) -> None:
         meta = event["meta_info"]
         record = self.record
@@ -286,22 +330,25 @@ class _Native(_Reader):
             self.finish(meta["finish_reason"])
             self.spec(meta)
             record.prompt_tokens = int(meta["prompt_tokens"])
-            record.cached_tokens = int(meta.get("cached_tokens") or 0)
+            record.cached_tokens = int(meta["cached_tokens"]) if meta.get("cached_tokens") is not None else None
             record.weight_version = meta.get("weight_version")
 
 
 class _OpenAI(_Reader):
     """The OpenAI routes: counts in each event where the build has continuous usage, else one at the end."""
 
-    def __init__(self, record: Record) -> None:
-        super().__init__(record)
+    def __init__(self, record: Record, tally: list[int]) -> None:
+        super().__init__(record, tally)
         self._pieces: list[tuple[float, int]] = []  # time and characters
         self._continuous = False
+
+    def quick(self) -> bool:
+        return self._continuous and self.record.first_answer is not None
 
     def event(self, event: dict[str, Any], now: float) -> None:
         record = self.record
         for choice in event.get("choices") or []:
-            delta = choice.get("delta") or {}
+            delta = choice.get("delta") or choice.get("message") or {}
             answer = choice.get("text") or delta.get("content") or ""
             said = answer or delta.get("reasoning_content") or delta.get("reasoning") or ""
             if said:
@@ -311,18 +358,20 @@ class _OpenAI(_Reader):
             self.finish(choice.get("finish_reason"))
         usage = event.get("usage")
         if isinstance(usage, Mapping):
-            if event.get("choices"):
+            if event.get("choices") and record.streamed:
                 self._continuous = True
-            if self._continuous and usage.get("completion_tokens"):
-                self.tokens(int(usage["completion_tokens"]), now)
             record.tokens = int(usage["completion_tokens"])
+            if record.tokens and (self._continuous or not record.streamed):
+                self.tokens(record.tokens, now)
             record.prompt_tokens = int(usage["prompt_tokens"])
-            record.cached_tokens = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+            details = usage.get("prompt_tokens_details")
+            if isinstance(details, Mapping):
+                record.cached_tokens = int(details.get("cached_tokens") or 0)
         self.spec((event.get("sglext") or {}).get("spec_tokens_details") or {})
         record.weight_version = (event.get("metadata") or {}).get("weight_version") or record.weight_version
 
     def end(self) -> None:
-        if not self._continuous and self.record.tokens and self._pieces:
+        if self.record.streamed and not self._continuous and self.record.tokens and self._pieces:
             self.record.spread = True
             characters, so_far = sum(size for _, size in self._pieces), 0
             for now, size in self._pieces:

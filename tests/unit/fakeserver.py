@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -30,6 +31,8 @@ class Fake:
     hang_after: int | None = None  # requests from which on nothing comes
     fail_after: int | None = None  # requests from which on 500 is answered
     break_after: int | None = None  # tokens after which the connection is cut
+    dies_after: int | None = None  # requests after which every connection is cut, in the middle of an answer
+    log: Path | None = None  # where a dying server says why
     flush_busy: int = 0  # times that flushing is refused
     flush_status: int = 400
     tokenizer: bool = True
@@ -49,6 +52,7 @@ class Fake:
     started: int = 0
     in_flight: int = 0
     most: int = 0
+    dead: bool = False
     tokens: int = 0
     steps: int = 0
     finished: int = 0
@@ -87,6 +91,8 @@ class Fake:
             self.keys.add(given)
             if self.key and given != f"Bearer {self.key}":
                 return web.json_response({"error": "Unauthorized"}, status=401)
+            if self.dead and request.transport is not None:
+                request.transport.abort()
             found: web.StreamResponse = await handler(request)
             return found
 
@@ -141,26 +147,34 @@ class Fake:
         wanted = body["sampling_params"]["max_new_tokens"] if native else body["max_tokens"]
         size = count(prompt) + self.template
         if not body["stream"]:
-            return self._whole(native, chat, size)
+            if wanted > 1:
+                await asyncio.sleep(self.ttft + self.pace * -(-(wanted - 1) // self.step))
+                self.started, self.finished, self.tokens = self.started + 1, self.finished + 1, self.tokens + wanted
+            return self._whole(native, chat, size, wanted)
         self.started += 1
         if self.fail_after is not None and self.started > self.fail_after:
             return web.json_response({"error": {"message": "out of order"}}, status=500)
+        if self.dies_after is not None and self.started > self.dies_after:
+            self.dead = True
+            if self.log:
+                self.log.write_text(self.log.read_text() + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
         self.in_flight += 1
         self.most = max(self.most, self.in_flight)
         try:
-            return await self._stream(http, native, chat, size, wanted)
+            return await self._stream(http, body, size, wanted)
         finally:
             self.in_flight -= 1
 
-    def _whole(self, native: bool, chat: bool, size: int) -> web.Response:
+    def _whole(self, native: bool, chat: bool, size: int, wanted: int) -> web.Response:
         if native:
-            meta = {"prompt_tokens": size, "completion_tokens": 1, "finish_reason": {"type": self.finish}}
+            meta = {"prompt_tokens": size, "completion_tokens": wanted, "finish_reason": {"type": self.finish}}
             return web.json_response({"text": self.answer, "meta_info": meta})
         said = {"message": {"content": self.answer or None}} if chat else {"text": self.answer}
-        usage = {"prompt_tokens": size, "completion_tokens": 1}
+        usage = {"prompt_tokens": size, "completion_tokens": wanted}
         return web.json_response({"choices": [{**said, "finish_reason": self.finish}], "usage": usage})
 
-    async def _stream(self, http: web.Request, native: bool, chat: bool, size: int, wanted: int) -> web.StreamResponse:
+    async def _stream(self, http: web.Request, body: dict[str, Any], size: int, wanted: int) -> web.StreamResponse:
+        native, chat = http.path == "/generate", "chat" in http.path
         loop, response = asyncio.get_running_loop(), web.StreamResponse()
         await response.prepare(http)
         total = min(wanted, self.stop_after or wanted)
@@ -173,7 +187,7 @@ class Fake:
             over, chunk = done >= total, chunk + 1
             event = self._native(size, done, steps, over, reason) if native else self._openai(chat, size, done, over, reason, chunk)
             await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
-            if self.break_after is not None and done >= self.break_after:
+            if self.dead or (self.break_after is not None and done >= self.break_after):
                 assert http.transport is not None
                 http.transport.abort()
                 return response
@@ -183,7 +197,10 @@ class Fake:
         self.tokens, self.steps, self.finished = self.tokens + total, self.steps + steps, self.finished + 1
         if not native and self.usage != "none":
             usage = {"prompt_tokens": size, "completion_tokens": total, "prompt_tokens_details": {"cached_tokens": self.cached}}
-            await response.write(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
+            last: dict[str, Any] = {"choices": [], "usage": usage}
+            if self.spec and steps and body.get("return_spec_tokens_details"):
+                last["sglext"] = {"spec_tokens_details": {"spec_verify_ct": steps}}
+            await response.write(b"data: " + json.dumps(last).encode() + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
         return response
 

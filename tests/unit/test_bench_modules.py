@@ -6,6 +6,7 @@ import builtins
 import importlib.util
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "roles" / "benchmark"
 CORPUS = str(ROLE / "files" / "corpus" / "code.txt")
 KEY = "s3cret-key"
-CELL = {"context": 100, "concurrency": 2, "corpus": CORPUS, "requests": 3, "output_tokens": 9}
+CELL = {"context": 100, "concurrency": 2, "corpus": CORPUS, "requests": 3, "output_tokens": 9, "repeats_most": 1}
 
 
 @pytest.fixture
@@ -67,16 +68,51 @@ def test_check_mode_sends_nothing_and_says_so(run: Any) -> None:
     assert not fake.bodies and not fake.keys
 
 
+def test_a_plan_names_what_cannot_be_measured_and_sends_nothing(run: Any) -> None:
+    with Fake(limit=2, context=200) as fake:
+        found = run("sglang_bench", url=fake.url, mode="plan", contexts=[100, 190, 100], concurrencies=[1, 2, 4], output_tokens=64)
+        assert found["cells"] == [{"context": 100, "concurrency": 1}, {"context": 100, "concurrency": 2}] and not fake.bodies
+    reasons = {(one["context"], one["concurrency"]): one["reason"] for one in found["not_run"]}
+    assert set(reasons) == {(190, 1), (190, 2), (100, 4), (190, 4)} and found["server"]["version"] == "fake"
+    assert reasons[100, 4].startswith("concurrency 4 cannot be measured: the server runs 2 requests at once")
+    assert reasons[190, 1].startswith("context 190 with 64 output tokens cannot be measured: the server takes 200 tokens")
+
+
 def test_one_sentence_when_the_cell_cannot_be(run: Any) -> None:
     with Fake(limit=1) as fake:
-        too_many = run("sglang_bench", url=fake.url, mode="check", context=100, concurrency=2)
-        assert too_many["failed"] and too_many["msg"].startswith("concurrency 2 cannot be measured: the server runs 1 requests at once")
-        assert run("sglang_bench", url=fake.url, mode="check", context=100, concurrency=1)["server"]["version"] == "fake"
+        too_many = run("sglang_bench", url=fake.url, **CELL)
+    assert too_many["failed"] and too_many["engine"] is True and too_many["cause"] == "measurement_failed"
+    assert too_many["msg"].startswith("concurrency 2 cannot be measured: the server runs 1 requests at once")
     gone = run("sglang_bench", url="http://127.0.0.1:9", **CELL)
-    assert gone["failed"] and "http://127.0.0.1:9 does not answer" in gone["msg"] and "Traceback" not in gone["msg"]
-    for wrong, words in (({**CELL, "context": 0}, "context is 0"), ({**CELL, "corpus": "/none"}, "cannot be read")):
+    assert gone["failed"] and gone["engine"] is False and (gone["phase"], gone["cause"]) == ("measure", "engine_gone")
+    assert "http://127.0.0.1:9 does not answer" in gone["msg"] and "Traceback" not in gone["msg"]
+    for wrong, words in (
+        ({"context": -1}, "context is -1, at least 0"),
+        ({"corpus": "/none"}, "cannot be read"),
+        ({"prefix_sharing": 1.5}, "prefix_sharing is 1.5, 0 to 0.9 is wanted"),
+        ({"repeats_most": 0}, "repeats_most is 0"),
+    ):
         with Fake() as fake:
-            assert words in run("sglang_bench", url=fake.url, **wrong)["msg"]
+            assert words in run("sglang_bench", url=fake.url, **{**CELL, **wrong})["msg"]
+    assert "concurrencies has 0" in run("sglang_bench", url="http://127.0.0.1:9", mode="plan", contexts=[1], concurrencies=[0])["msg"]
+
+
+def test_an_engine_that_dies_is_told_with_the_cause_from_its_log(run: Any, tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text("torch.OutOfMemoryError: of an earlier start\n")
+    with Fake(dies_after=3, log=log) as fake:
+        found = run("sglang_bench", url=fake.url, log=str(log), **{**CELL, "idle_timeout": 2})
+    assert found["failed"] and found["engine"] is False and found["cause"] == "out_of_memory"
+    assert "torch.OutOfMemoryError: CUDA out of memory" in found["msg"] and found["log_tail"] and "earlier" not in str(found["log_tail"])
+
+
+def test_the_line_tells_figures_doubts_and_the_time_left(run: Any) -> None:
+    with Fake(cached=50) as fake:
+        found = run("sglang_bench", url=fake.url, number=2, of=6, began=time.time() - 10, **CELL)
+    assert re.fullmatch(
+        r"cell 2 of 6, ctx 100, C 2: [\d.]+ tok/s( \+-[\d.]+%)?, [\d.]+ per user, TTFT \d+ ms, accept length 4.50 \(requests\), "
+        r"3 requests in \d+ s; about 2\d s left; cached: 150 of 300 prompt tokens came from the prefix cache(; .*)?", found["line"]
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["sglang_bench", "sglang_codecheck"])
@@ -113,7 +149,7 @@ def test_without_a_sandbox_it_refuses_before_it_asks(run: Any, monkeypatch: pyte
     assert found["failed"] and found["refused"] and "no sandbox works here" in found["msg"] and not fake.bodies
     assert run("sglang_codecheck", url="http://127.0.0.1:9")["refused"] is True
     unknown = run("sglang_codecheck", url="http://127.0.0.1:9", tasks=["fob"])
-    assert unknown["msg"].startswith("fob is no coding task; there are is_palindrome")
+    assert unknown["msg"].startswith("fob is no coding task or set; did you mean fib?")
 
 
 def test_the_role_says_what_it_does_by_itself() -> None:
@@ -121,4 +157,5 @@ def test_the_role_says_what_it_does_by_itself() -> None:
     defaults = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
     assert {name: option["default"] for name, option in spec.items() if not option.get("required")} == defaults
     used = {word for path in (ROLE / "tasks").glob("*.yml") for word in re.findall(r"\bbenchmark_\w+", path.read_text())}
+    used |= set(re.findall(r"\bbenchmark_\w+", (ROLE / "vars" / "main.yml").read_text() + (ROLE / "defaults" / "main.yml").read_text()))
     assert set(spec) - used == set() and used - set(spec) <= {"benchmark_cell"}

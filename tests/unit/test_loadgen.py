@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import socket
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,17 @@ from fakeserver import Fake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddtree.figures import accept_length, cell, counters_between, tokens_within, warnings, window
 from ddtree.loadgen import CellError, CellSpec, check, limits, run_cell
 from ddtree.prompts import shared_prefix
-from ddtree.wire import Record
+from ddtree.wire import Record, _Native
 
 CORPUS = str(Path(__file__).resolve().parents[2] / "roles" / "benchmark" / "files" / "corpus" / "prose.txt")
 TOKENS = 41  # one, and ten steps of four
 
 
 def measure(fake: Fake, **more: Any) -> dict[str, Any]:
-    given = {"url": fake.url, "context": 120, "concurrency": 4, "corpus": CORPUS, "requests": 8, "output_tokens": TOKENS, **more}
+    given = {"url": fake.url, "context": 120, "concurrency": 4, "corpus": CORPUS, "requests": 8, "output_tokens": TOKENS,
+             "api": "generate", "repeats_most": 1, **more}  # fmt: skip
     return run_cell(CellSpec(**given))
 
 
@@ -192,90 +192,91 @@ def test_limits_over_ranks() -> None:
     assert limits({"max_running_requests": 64})["max_running_requests"] == 64 and limits({})["context_length"] is None
 
 
-# -- the figures -----------------------------------------------------------------------------------------------------------
+def test_repeats_go_on_until_the_interval_is_narrow() -> None:
+    with Fake(ttft=0.02, pace=0.02) as fake:
+        found = measure(fake, requests=4, repeats_most=8, precision=0.2)
+    assert found["stopped"] == "precision" and found["precision_reached"] and len(found["repeats"]) >= 3
+    assert found["requests"] == sum(one["requests"] for one in found["repeats"]) and "repeats, Student t" in found["ci95_method"]
+    assert sum(one["requests"] for one in found["per_prompt"]) == found["requests"] and found["wall_seconds"] > found["seconds"]
+    with Fake(ttft=0.02, pace=0.02) as fake:
+        capped = measure(fake, requests=4, repeats_most=8, precision=0.0, seconds_most=0.8)
+    assert capped["stopped"] == "seconds" and not capped["precision_reached"] and capped["seconds"] < 1.0
 
 
-def record(
-    phase: str = "measured", sent: float = 0.0, first: float = 1.0, pace: float = 1.0, step: int = 4, total: int = 41, **more: Any
-) -> Record:
-    events, done, at = [(sent + first, 1)], 1, sent + first
-    while done < total:
-        at, done = at + pace, min(total, done + step)
-        events.append((at, done))
-    made = Record(phase, total, sent, at, events, tokens=total, prompt_tokens=100, verify_steps=len(events) - 1, finish="length")
-    return replace(made, **more)
+@pytest.mark.parametrize("api", ["generate", "chat"])
+def test_answers_that_are_not_streamed(api: str) -> None:
+    with Fake(ttft=0.06, pace=0.04) as fake:
+        found = measure(fake, api=api, streamed=False)
+    assert found["output_tok_s"] == pytest.approx(4 * TOKENS / 0.46, rel=0.05) and found["streamed"] is False
+    assert found["ttft_ms"]["p50"] is None and found["itl_ms"]["p50"] is None and found["e2e_ms"]["p50"] == pytest.approx(460, rel=0.05)
+    assert found["request_tokens"] == 8 * TOKENS and not any(one["stream"] for one in fake.bodies)
 
 
-def figures(records: list[Record], concurrency: int = 1, **grown: float) -> dict[str, Any]:
-    return cell(records, context=100, concurrency=concurrency, grown=grown, client={"cpu": 0.1, "lag_ms_p99": 1.0})
+def test_an_open_loop_sends_at_its_rate_and_waits_from_the_due_moment() -> None:
+    with Fake(ttft=0.03, pace=0.01) as fake:
+        found = measure(fake, rate=40.0, concurrency=200, requests=40, repeats_least=3, repeats_most=3)
+    assert found["rate"] == 40.0 and found["requests"] == 120 and found["errors"] == 0
+    assert found["output_tok_s"] == pytest.approx(40 * TOKENS, rel=0.35)  # arrivals are random: 120 of them, +-9% at one sigma
+    assert found["achieved_concurrency"] == pytest.approx(found["requests"] / found["seconds"] * 0.13, rel=0.3)
+    assert found["ttft_ms"]["p50"] == pytest.approx(30, abs=8) and codes(found) == set()
 
 
-def test_the_window_of_one_slot_is_the_closed_loop_with_its_waits() -> None:
-    records = [record("warmup"), *(record(sent=11.0 * (at + 1)) for at in range(3))]
-    assert window(records) == (11.0, 44.0)
-    found = figures(records)
-    assert (found["output_tok_s"], found["output_tokens"], found["seconds"]) == (pytest.approx(3 * 41 / 33, abs=1e-3), 123, 33.0)
-    assert (found["ttft_ms"]["p50"], found["tpot_ms"]["p50"], found["user_tok_s"], found["accept_length"]) == (1000, 250, 4, 4.1)
+def test_a_rate_that_is_too_high_is_said() -> None:
+    with Fake(ttft=0.5, pace=0.01) as fake:
+        found = measure(fake, rate=100.0, concurrency=10, requests=30, repeats_least=1)
+    assert "overloaded" in codes(found) and found["error_kinds"]["overload"] > 0 and fake.most <= 11
 
 
-def test_slots_out_of_step_give_the_rate_of_the_steady_state() -> None:
-    """Four slots, each a quarter of a cycle (11 s) after the one before; fillers are cut a second after the window."""
-    records = []
-    for slot in range(4):
-        begin = 11 * (slot + 1) / 4
-        records.append(record("warmup", sent=begin - 11))
-        records += [record(sent=begin + 11 * at) for at in range(3)]
-        filler = record("filler", sent=begin + 33)
-        filler.events, filler.cut, filler.finish, filler.ended = [one for one in filler.events if one[0] <= 46], True, None, 46.0
-        records.append(filler)
-    found = figures(records, concurrency=4)
-    assert found["seconds"] == 33 and found["output_tok_s"] == pytest.approx(4 * 41 / 11, rel=0.012)
-    assert found["achieved_concurrency"] == pytest.approx(4, rel=0.01) and found["requests"] == 12 and found["errors"] == 0
+@pytest.mark.parametrize("more", [{"fail_after": 0}, {"dies_after": 2}, {"hang_after": 0}])
+def test_an_open_loop_ends_when_the_server_fails(more: dict[str, Any]) -> None:
+    with Fake(**more) as fake, pytest.raises(CellError, match="failed requests in a row"):
+        measure(fake, rate=50.0, concurrency=40, requests=30, idle_timeout=0.3)
 
 
-@given(st.integers(1, 9), st.integers(2, 60), st.floats(0.01, 2), st.lists(st.floats(0, 100), min_size=1, max_size=8))
-def test_pieces_of_time_sum_to_all_tokens(step: int, total: int, pace: float, cuts: list[float]) -> None:
-    one = record(pace=pace, step=step, total=total)
-    edges = [-1.0, *sorted(cuts), 1e6]
-    assert sum(tokens_within(one, low, high) for low, high in zip(edges, edges[1:])) == pytest.approx(total)
+@pytest.mark.parametrize("more", [{}, {"rate": 60.0, "requests": 40, "repeats_most": 1, "concurrency": 90}])
+def test_several_processes_make_one_load(more: dict[str, Any]) -> None:
+    with Fake(ttft=0.06, pace=0.04) as fake:
+        found = measure(fake, **{"concurrency": 6, "requests": 12, "repeats_most": 3, "processes": 3, "precision": 0.2, **more})
+    assert found["client"]["processes"] == 3 and found["errors"] == 0
+    sent = prompts(fake)
+    assert len(set(sent)) == len(sent)
+    if not more:
+        assert found["output_tok_s"] == pytest.approx(6 * TOKENS / 0.46, rel=0.05) and fake.most == 6
+        assert found["ttft_ms"]["p50"] == pytest.approx(60, abs=10) and codes(found) == set()
 
 
-def test_failed_and_cut_requests_are_no_figures() -> None:
-    good = [record(sent=11.0 * at) for at in range(3)]
-    bad = record(sent=0.0, pace=0.001, error="disconnected", finish=None)
-    found = figures([*good, bad])
-    assert (found["requests"], found["errors"], found["error_kinds"], found["user_tok_s"]) == (4, 1, {"disconnected": 1}, 4)
-    with pytest.raises(ValueError, match="no measured request"):
-        figures([bad])
+def test_several_processes_tell_of_a_server_that_fails() -> None:
+    with Fake(fail_after=0) as fake, pytest.raises(CellError, match=r"failed requests in a row: http 500"):
+        measure(fake, processes=2)
 
 
-def test_nothing_measured_is_null_and_not_zero() -> None:
-    found = figures([record(total=1, verify_steps=None)])
-    assert (found["tpot_ms"]["p50"], found["user_tok_s"], found["accept_length"], found["ci95"]) == (None, None, None, None)
-    assert accept_length([record(verify_steps=0)]) is None
+def test_an_own_file_of_prompts_as_they_are(tmp_path: Path) -> None:
+    own = tmp_path / "own.jsonl"
+    own.write_text('{"prompt": "Why is the sky blue?"}\n{"messages": [{"role": "user", "content": "And the sea?"}]}')
+    with Fake() as fake:
+        found = measure(fake, context=0, corpus=str(own), requests=4)
+    assert {one.split(". ", 1)[1] for one in prompts(fake)} == {"Why is the sky blue?", "And the sea?"}
+    assert found["context"] == 0 and codes(found) == set() and found["corpus"]["passages"] == 2
 
 
-def test_counters_of_a_server_that_was_started_anew_say_nothing() -> None:
-    assert counters_between({"a_total": 5.0}, {"a_total": 7.0, "b_total": 1.0}) == {"a_total": 2.0, "b_total": 1.0}
-    assert counters_between({"a_total": 5.0}, {"a_total": 1.0}) == {} and counters_between({}, {"a_total": 1.0}) == {}
+def test_a_shared_prefix_is_sent_and_is_no_doubt() -> None:
+    with Fake(cached=60) as fake:
+        found = measure(fake, prefix_sharing=0.5)
+    assert 0.35 < shared_prefix(prompts(fake)) / len(prompts(fake)[0]) < 0.65
+    assert codes(found) == set() and found["corpus"]["sharing"] == 0.5 and found["cached_tokens"] == 8 * 60
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [({"histogram": [0, 0, 0, 12]}, "constant_acceptance"), ({"histogram": [12]}, "no_acceptance"),
-     ({"prompt_tokens": 95}, "prompt_length"), ({"spread": True}, "usage_at_end"),
-     ({"cached_tokens": 50}, "cached"), ({"finish": "length"}, "")],
-)  # fmt: skip
-def test_each_doubt_has_a_code(change: dict[str, Any], code: str) -> None:
-    records = [record(sent=11.0 * at, **change) for at in range(3)]
-    told = warnings(figures(records), records, {})
-    assert [one.split(":")[0] for one in told] == ([code] if code else [])
-
-
-def test_doubts_of_the_whole_cell() -> None:
-    records = [record(sent=11.0 * at, weight_version=str(at)) for at in range(3)]
-    found = figures(records, concurrency=2, num_requests_total=9.0, generation_tokens_total=90.0, spec_verify_calls_total=90.0)
-    found["client"] = {"cpu": 0.9, "lag_ms_p99": 1.0}
-    told = warnings(found, records, {"waiting": 3, "flushed": "busy"})
-    wanted = {"not_flushed", "other_traffic", "queued", "below_concurrency", "client_bound", "accept_sources", "two_configurations"}
-    assert {one.split(":")[0] for one in told} == wanted
+@given(st.text(max_size=60), st.integers(1, 10**6), st.booleans())
+def test_counts_are_found_in_an_event_whatever_its_text_says(text: str, count: int, spaces: bool) -> None:
+    """The quick look at an event and the whole parse of it give the same record."""
+    hostile = text + '"completion_tokens":7,"finish_reason":null'
+    event = {"text": hostile, "output_ids": [1], "meta_info": {"finish_reason": None, "prompt_tokens": 3, "completion_tokens": count}}
+    line = json.dumps(event, separators=(", ", ": ") if spaces else (",", ":"), ensure_ascii=False).encode()
+    found = []
+    for quick in (True, False):
+        record = Record("measured", 9)
+        reader = _Native(record, [0])
+        reader.quick = lambda quick=quick: quick  # type: ignore[method-assign,misc]
+        assert reader.line(line, 1.5)
+        found.append(record.events)
+    assert found[0] == found[1] == [(1.5, count)]
