@@ -69,11 +69,17 @@ def with_lines(text: str, name: str = "group_vars/gpu_hosts.yml") -> Callable[[P
 
 
 def hosts(text: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / "hosts.yml").write_text(text) and None
+    def change(folder: Path) -> None:
+        (folder / "hosts.yml").write_text(text)
+
+    return change
 
 
 def renamed(old: str, new: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / old).rename(folder / new) and None
+    def change(folder: Path) -> None:
+        (folder / old).rename(folder / new)
+
+    return change
 
 
 TWINS = """\
