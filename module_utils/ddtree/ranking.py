@@ -14,6 +14,7 @@ from typing import Any
 from .results import cell_key, geometric_mean
 
 OBJECTIVES = ("balanced", "single-user", "aggregate")
+_LONG = {"single-user speed": "single-user", "aggregate throughput": "aggregate"}
 _MEANING = {
     "balanced": "geometric mean of output tok/s over all cells",
     "single-user": "geometric mean of output tok/s over the contexts at the lowest concurrency",
@@ -32,7 +33,7 @@ def meaning(objective: Any) -> str:
     return _MEANING[next(iter(_weights(objective)))]
 
 
-def rank(records: Sequence[Mapping[str, Any]], objective: Any = "balanced") -> list[dict[str, Any]]:
+def rank(records: Sequence[Mapping[str, Any]], objective: Any = "balanced", anchor: str = "") -> list[dict[str, Any]]:
     """One entry per point, best first: {rank, name, point, hosts, tier, reasons, score, cells, single_user,
     aggregate, accept, coding, ...}.
 
@@ -40,9 +41,11 @@ def rank(records: Sequence[Mapping[str, Any]], objective: Any = "balanced") -> l
     the one before: 0 clean; 1 coding below the bar, or requests that failed; 2 cells missing; 3 not measured
     (failed, skipped, unfinished).
     `cells` maps (context, concurrency) to {output_tok_s, user_tok_s, accept_length, low, high, errors},
-    averaged over hosts.
+    averaged over hosts. With an `anchor`, the point that each host measured, figures are first put on the fleet's mean by what the
+    anchor shows of their host, cell by cell.
     """
     weights = _weights(objective)
+    records = on_the_mean_host(records, anchor) if anchor else records
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
         groups.setdefault(str(record["point"].get("name")), []).append(record)
@@ -62,6 +65,44 @@ def rank(records: Sequence[Mapping[str, Any]], objective: Any = "balanced") -> l
         place += entry["tier"] < 3
         entry["rank"] = place if entry["tier"] < 3 else None
     return entries
+
+
+def host_factors(records: Sequence[Mapping[str, Any]], anchor: str) -> dict[str, dict[tuple[int, int], float]]:
+    """{host: {(context, concurrency): its speed at the anchor as a share of the fleet's mean}}."""
+    speeds: dict[tuple[int, int], dict[str, float]] = {}
+    for record in records:
+        if record["point"].get("name") == anchor and record.get("status") == "ok":
+            for cell in record.get("cells") or []:
+                if cell.get("output_tok_s"):
+                    speeds.setdefault(cell_key(cell), {})[str(record.get("host"))] = float(cell["output_tok_s"])
+    found: dict[str, dict[tuple[int, int], float]] = {}
+    for key, by_host in speeds.items():
+        mean = geometric_mean(list(by_host.values()))
+        for host, speed in by_host.items():
+            found.setdefault(host, {})[key] = speed / mean if mean else 1.0
+    return found
+
+
+def on_the_mean_host(records: Sequence[Mapping[str, Any]], anchor: str) -> list[dict[str, Any]]:
+    """The records with output and per-user speeds divided by their host's factor. A host without an anchor stays as it is."""
+    factors = host_factors(records, anchor)
+    adjusted = []
+    for record in records:
+        mine = factors.get(str(record.get("host")), {})
+        cells = [_divided(cell, mine.get(cell_key(cell), 1.0)) for cell in record.get("cells") or []]
+        adjusted.append({**record, "cells": cells})
+    return adjusted
+
+
+def _divided(cell: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    if factor == 1.0:
+        return dict(cell)
+    moved = {key: cell[key] / factor for key in ("output_tok_s", "user_tok_s") if cell.get(key)}
+    moved["repeats"] = [_divided(one, factor) for one in cell.get("repeats") or []]
+    interval = cell.get("ci95")
+    if isinstance(interval, list):
+        moved["ci95"] = [None if one is None else one / factor for one in interval]
+    return {**cell, **moved}
 
 
 def pareto(entries: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -93,14 +134,15 @@ def _weights(objective: Any) -> dict[str, float]:
     if not isinstance(objective, Mapping) or not objective:
         raise RankingError(f"the objective is {objective!r}: one of {', '.join(OBJECTIVES)}, or weights of them, is wanted")
     weights = {}
-    for name, weight in objective.items():
-        if str(name) not in OBJECTIVES:
-            raise RankingError(f"{str(name)!r} is no objective: known are {', '.join(OBJECTIVES)}")
+    for given, weight in objective.items():
+        name = _LONG.get(str(given), str(given))
+        if name not in OBJECTIVES:
+            raise RankingError(f"{str(given)!r} is no objective: known are {', '.join(OBJECTIVES)}")
         try:
-            weights[str(name)] = float(weight)
+            weights[name] = float(weight)
         except (TypeError, ValueError):
             raise RankingError(f"the weight of {name} is {weight!r}: a number is wanted") from None
-        if not 0 <= weights[str(name)] < float("inf"):
+        if not 0 <= weights[name] < float("inf"):
             raise RankingError(f"the weight of {name} is {weight!r}: a number of at least 0 is wanted")
     if not sum(weights.values()):
         raise RankingError("the weights of the objective are all 0: give at least one above it")
@@ -116,7 +158,7 @@ def _entry(name: str, group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             cells.setdefault(cell_key(cell), []).append(cell)
     codings = [record["coding"] for record in used if (record.get("coding") or {}).get("total")]
     worst = min(codings, key=lambda one: one["passed"] / one["total"]) if codings else None
-    failures = [record["failure"] for record in group if record.get("failure")]
+    failures = [{"host": str(record.get("host", "")), **record["failure"]} for record in group if record.get("failure")]
     engine: dict[str, Any] = next((record["engine"] for record in used if record.get("engine")), {})
     restarts = [record["restart"] for record in used if record.get("restart")]
     return {
@@ -129,6 +171,7 @@ def _entry(name: str, group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "cells": {key: _mean_cell(found) for key, found in sorted(cells.items())},
         "coding": worst,
         "failure": failures[0] if failures else None,
+        "failures": failures,
         "engine": engine,
         "derived": engine.get("derived") or {},
         "restart": restarts[0] if restarts else None,
@@ -142,6 +185,8 @@ def _mean_cell(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         values = [float(one[key]) for one in found if one.get(key)]
         mean[key] = geometric_mean(values) if values else None
     interval = [one["ci95"] for one in found if isinstance(one.get("ci95"), list) and len(one["ci95"]) == 2 and None not in one["ci95"]]
+    rates = [one.get("output_tok_s") for one in found[0].get("repeats") or []] if len(found) == 1 else []
+    mean["repeats"] = rates if all(rates) else []
     if len(found) == 1:
         mean["low"], mean["high"] = (interval[0][0], interval[0][1]) if interval else (None, None)
     else:  # between hosts the spread says more than one host's interval

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .ranking import axes_of, meaning, pareto, rank
-from .results import ResultError, Sweep, cell_key, link_latest, load_sweep, validate, write_text
+from .comparison import compare, read_baseline
+from .ranking import axes_of, host_factors, meaning, pareto, rank
+from .results import ResultError, Sweep, cell_key, link_latest, load_sweep, write_text
+from .schedule import load as load_schedule
 
 COLUMNS = (
     "sweep",
@@ -63,13 +65,12 @@ COLUMNS = (
     "extra",
 )
 DASH = "\u2013"
-FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "no difference shown", "no interval"
 
 
 @dataclass
 class Report:
-    """Everything that the pages show. `entries` are ranking.rank's; `comparison`: [{point, context,
-    concurrency, now, then, ratio, verdict}].
+    """Everything that the pages show. `entries` are ranking.rank's, `comparison` is comparison.compare's; `schedule` is the sweep's
+    own state, {} where it has none; `factors` are ranking.host_factors of its anchor.
     """
 
     sweep: Sweep
@@ -80,12 +81,20 @@ class Report:
     levels: list[int]
     comparison: list[dict[str, Any]] = field(default_factory=list)
     baseline: dict[str, Any] = field(default_factory=dict)  # {title, notes}
+    schedule: dict[str, Any] = field(default_factory=dict)
+    factors: dict[str, dict[tuple[int, int], float]] = field(default_factory=dict)
 
     @property
     def best(self) -> dict[str, Any] | None:
         """The winner; None when no point has figures."""
         first = self.entries[0] if self.entries else None
         return first if first and first["tier"] < 3 and first["score"] else None
+
+    def control(self, dialect: str) -> dict[str, Any] | None:
+        """The measured point of this dialect that gains are told against: the one asked as a control, else the best of them."""
+        names = self.schedule.get("controls") or []
+        found = [one for one in self.entries if one["point"].get("dialect") == dialect and one["score"]]
+        return next((one for one in found if one["name"] in names), found[0] if found else None)
 
     @property
     def keys(self) -> list[tuple[int, int]]:
@@ -102,72 +111,17 @@ def build(directory: str | Path, objective: Any = "balanced", baseline: str | Pa
     sweep = load_sweep(directory)
     if not sweep.records and not sweep.problems:
         raise ResultError(f"{directory} holds no result file: run a sweep first, or name another folder")
-    entries = rank(sweep.records, objective)
+    schedule = load_schedule(directory)
+    anchor = str(schedule.get("anchor") or "")
+    entries = rank(sweep.records, objective, anchor)
     contexts, levels = axes_of(entries)
-    report = Report(sweep, objective, entries, pareto(entries), contexts, levels)
+    report = Report(sweep, objective, entries, pareto(entries), contexts, levels, schedule=schedule)
+    report.factors = host_factors(sweep.records, anchor)
     if baseline:
         title, notes, records = read_baseline(baseline)
         report.baseline = {"title": title, "notes": notes}
         report.comparison = compare(entries, rank(records))
     return report
-
-
-def read_baseline(path: str | Path) -> tuple[str, list[str], list[dict[str, Any]]]:
-    """(title, notes, records) of a sweep's folder or of a file {schema, sweep, title, notes, records}. Raises
-    ResultError.
-    """
-    source = Path(path)
-    if source.is_dir():
-        sweep = load_sweep(source)
-        return f"sweep {sweep.name}", [problem["message"] for problem in sweep.problems], sweep.records
-    try:
-        given = json.loads(source.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ResultError(f"the baseline {path} cannot be read: {error}") from None
-    records = given.get("records") if isinstance(given, dict) else None
-    if not isinstance(records, list):
-        raise ResultError(f"the baseline {path} is no folder of results and has no list of records")
-    for index, record in enumerate(records):
-        validate(record, f"{path}: records[{index}]")
-    return (
-        str(given.get("title") or given.get("sweep") or source.name),
-        [str(one) for one in given.get("notes") or []],
-        records,
-    )
-
-
-def compare(entries: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Cell by cell for the points that both have, by name or alias. A verdict needs intervals that do not
-    overlap.
-    """
-    old = {name: entry for entry in before for name in (entry["name"], *entry["aliases"])}
-    rows = []
-    for entry in entries:
-        then = next((old[name] for name in (entry["name"], *entry["aliases"]) if name in old), None)
-        for key, cell in entry["cells"].items():
-            past = then["cells"].get(key) if then else None
-            if past and past["output_tok_s"] and cell["output_tok_s"]:
-                rows.append(
-                    {
-                        "point": entry["name"],
-                        "context": key[0],
-                        "concurrency": key[1],
-                        "now": cell["output_tok_s"],
-                        "then": past["output_tok_s"],
-                        "ratio": cell["output_tok_s"] / past["output_tok_s"],
-                        "verdict": _verdict(cell, past),
-                    }
-                )
-    return rows
-
-
-def _verdict(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
-    """A side without an interval counts as its figure alone; without any interval there is no verdict."""
-    if now["low"] is None and then["low"] is None:
-        return UNKNOWN
-    low, high = (now["low"], now["high"]) if now["low"] is not None else (now["output_tok_s"],) * 2
-    past_low, past_high = (then["low"], then["high"]) if then["low"] is not None else (then["output_tok_s"],) * 2
-    return FASTER if low > past_high else SLOWER if high < past_low else SAME
 
 
 # -- sentences
@@ -179,7 +133,17 @@ def headline(report: Report) -> str:
     if best is None:
         return "No point was measured completely"
     ranked = [entry for entry in report.entries if entry["tier"] < 3]
-    return f"{best['name']} is the best of {len(ranked)} measured points" if len(ranked) > 1 else f"{best['name']} was measured"
+    if len(ranked) == 1:
+        return f"{best['name']} was measured"
+    level = [one["name"] for one in _rivals(report) if _overlap(best, one) == len(best["cells"])]
+    told = f", not told apart from {', '.join(level[:3])}{' and others' if len(level) > 3 else ''}" if level else ""
+    return f"{best['name']} is the best of {len(ranked)} measured points{told}"
+
+
+def _rivals(report: Report) -> list[dict[str, Any]]:
+    """The winner's equals in rank, best first."""
+    best = report.best
+    return [one for one in report.entries[1:] if best and one["score"] and one["tier"] == best["tier"]]
 
 
 def why(report: Report) -> list[str]:
@@ -188,7 +152,7 @@ def why(report: Report) -> list[str]:
     if best is None:
         return [f"{entry['name']}: {'; '.join(entry['reasons'])}" for entry in report.entries[:5]]
     lines = [f"score {best['score']:.1f} tok/s ({meaning(report.objective)})"]
-    rivals = [entry for entry in report.entries[1:] if entry["score"] and entry["tier"] == best["tier"]]
+    rivals = _rivals(report)
     if rivals:
         lines[0] += f", {best['score'] / rivals[0]['score'] - 1:.1%} above the next, {rivals[0]['name']}"
         overlap = _overlap(best, rivals[0])
@@ -201,7 +165,7 @@ def why(report: Report) -> list[str]:
         gain = entry["score"] / best["score"] - 1
         lines.append(f"{entry['name']} is {gain:.1%} faster and ranks lower: {'; '.join(entry['reasons'])}")
     for name in ("none", "dflash"):
-        control = next((one for one in report.entries if one["point"].get("dialect") == name and one["score"]), None)
+        control = report.control(name)
         if control and control is not best:
             what = "no speculation" if name == "none" else "the DFLASH chain"
             lines.append(f"{best['score'] / control['score']:.2f} times {what} ({control['name']})")
@@ -282,6 +246,7 @@ def summary_rows(report: Report) -> list[dict[str, Any]]:
             "extra": " ".join(
                 [
                     *(f"{key}={value}" for key, value in (point.get("extra_env") or {}).items()),
+                    *(f"{key}={value}" for key, value in (point.get("flags") or {}).items()),
                     *(point.get("extra_args") or []),
                 ]
             ),
@@ -330,7 +295,7 @@ def best_vars(report: Report) -> str | None:
         return None
     point = best["point"]
     lines = [clean(f"# {headline(report)}: {why(report)[0]}."), "---"]
-    for key in ("dialect", "budget", "topk", "window", "tp", "extra_args", "extra_env"):
+    for key in ("dialect", "budget", "topk", "window", "tp", "flags", "extra_args", "extra_env"):
         value = point.get(key)
         if key == "window" and value is None and point.get("dialect") != "none":
             value = "none"
@@ -343,7 +308,8 @@ def best_vars(report: Report) -> str | None:
 
 
 def write(report: Report, directory: str | Path, latest: bool = True) -> list[str]:
-    """Write summary.csv, report.md, report.html and best.yml, and set the link; the names of what changed."""
+    """Write summary.csv, report.md, report.html, report.json and best.yml, and set the link; the names of what changed."""
+    from .report_data import text
     from .report_html import page
     from .report_text import markdown
 
@@ -352,6 +318,7 @@ def write(report: Report, directory: str | Path, latest: bool = True) -> list[st
         "summary.csv": summary_csv(report),
         "report.md": markdown(report),
         "report.html": page(report),
+        "report.json": text(report),
         "best.yml": best_vars(report),
     }
     changed = [name for name, text in files.items() if text is not None and write_text(folder / name, text)]

@@ -10,7 +10,7 @@ CSS = """
   --muted: #a0a8b3; --line: #353b44;
   --accent: #56b4e9; --warn: #f0955a; --heat: 86, 180, 233; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1120px; padding: 28px 20px 60px; background: var(--paper);
+body { margin: 0 auto; max-width: 1180px; padding: 28px 20px 60px; background: var(--paper);
   color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "DejaVu Sans", sans-serif; }
 h1 { font-size: 25px; line-height: 1.25; margin: 2px 0 6px; } h2 { font-size: 18px; margin: 38px 0 6px; }
@@ -31,6 +31,8 @@ th { color: var(--muted); font-weight: 600; vertical-align: bottom; } th.l, td.l
 thead tr:first-child th.g { text-align: center; border-bottom: 1px solid var(--muted); }
 tr.best td { font-weight: 650; } .sub { display: block; font-weight: 400; font-size: 12.5px;
   color: var(--muted); white-space: normal; }
+h3 { font-size: 15px; margin: 22px 0 4px; }
+.maps { display: flex; flex-wrap: wrap; gap: 6px 40px; } .map { max-width: 100%; overflow-x: auto; }
 td { vertical-align: top; } .sub.low, td.bad { color: var(--warn); } td.good { color: var(--ink); }
 code, pre { font: 13px/1.45 ui-monospace, "SFMono-Regular", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 code.cmd { display: inline-block; max-width: 100%; overflow-x: auto; background: var(--paper);

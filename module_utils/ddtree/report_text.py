@@ -6,7 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from .comparison import counts
 from .report import DASH, Report, accepts, clean, coding_text, cut, headline, span, why
+from .report_data import HEAT, heat_maps, hosts, speed_up, spread
 
 
 def table(report: Report) -> tuple[list[str], list[list[str]]]:
@@ -79,25 +81,44 @@ def markdown(report: Report) -> str:
     lines += [f"- {_md(one)}" for one in why(report)]
     header, rows = table(report)
     names = [f"C={level} / {context}" for level in report.levels for context in report.contexts]
-    header = [*header[:2], *names, *header[-4:]]
-    lines += ["", "Output tok/s by concurrency (C) and context in tokens, best first.", ""]
+    header = [*header[:2], *names, "× none", "× chain", *header[-4:]]
+    rows = [
+        [*row[:-4], *(_times(speed_up(report, entry, name)) for name in ("none", "dflash")), *row[-4:]]
+        for row, entry in zip(rows, report.entries)
+    ]
+    lines += [
+        "",
+        "Output tok/s by concurrency (C) and context in tokens, best first; × none and × chain are scores against the controls.",
+        "",
+    ]
     lines += ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(_md(one) for one in row) + " |" for row in rows]
     lines += [
         "",
         f"Pareto front of single-user speed against aggregate throughput: {_md(', '.join(report.front) or 'none')}.",
     ]
+    for one in heat_maps(report):
+        for name, label in HEAT.items():
+            lines += ["", f"{_md(label)}, by budget and topk ({_md(one['title'])}):", ""]
+            lines += ["| budget | " + " | ".join(f"topk {topk}" for topk in one["topks"]) + " |", "|---|" + "---|" * len(one["topks"])]
+            for budget in one["budgets"]:
+                values = [one["maps"][name].get(f"{budget}/{topk}") for topk in one["topks"]]
+                lines.append(f"| {budget} | " + " | ".join(DASH if value is None else f"{value:.1f}" for value in values) + " |")
+    apart, stopped = spread(hosts(report)), [one for one in hosts(report) if one["stopped"] or one["lost"]]
+    if report.schedule.get("anchor"):
+        lines += ["", f"Points were dealt out; figures are put on the mean host by {_md(report.schedule['anchor'])}, which each measured."]
+    lines += ["", f"Hosts differ by up to {apart:.1%}."] if apart is not None else []
+    lines += ["", *(f"- {_md(one['stopped'] or one['host'] + ' was lost')}" for one in stopped)] if stopped else []
     merged = [entry for entry in report.entries if entry["aliases"]]
     if merged:
         lines += ["", "The engine makes the same of these points, so they ran once:", ""]
         lines += [f"- {_md(entry['name'])} = {_md(', '.join(entry['aliases']))}" for entry in merged]
-    failed = [entry for entry in report.entries if entry["failure"]]
+    failed = [(entry["name"], failure) for entry in report.entries for failure in entry["failures"]]
     if failed:
         lines += ["", "## Failures", ""]
         lines += [
-            f"- {_md(one['name'])}: {_md(one['failure'].get('phase'))}, "
-            f"{_md(one['failure'].get('cause'))}: {_md(one['failure'].get('message'))}"
-            for one in failed
+            f"- {_md(name)} on {_md(one['host'])}: {_md(one.get('cause'))} in phase {_md(one.get('phase'))}: {_md(one.get('message'))}"
+            for name, one in failed
         ]
     if report.sweep.problems:
         lines += ["", "## Files that could not be used", ""]
@@ -105,20 +126,27 @@ def markdown(report: Report) -> str:
     if report.baseline:
         lines += ["", f"## Against {_md(report.baseline['title'])}", ""]
         if report.comparison:
+            summed = ", ".join(f"{number} {verdict}" for verdict, number in counts(report.comparison).items())
             lines += [
-                "| point | context | concurrency | now tok/s | then tok/s | change | verdict |",
-                "|---|---|---|---|---|---|---|",
+                f"Of {len(report.comparison)} cells: {summed}.",
+                "",
+                "| point | context | concurrency | now tok/s | then tok/s | change | 95% interval | verdict |",
+                "|---|---|---|---|---|---|---|---|",
             ]
-            lines += [
-                f"| {_md(one['point'])} | {one['context']} | {one['concurrency']} | {one['now']:.1f} | "
-                f"{one['then']:.1f} | "
-                f"{one['ratio'] - 1:+.1%} | {one['verdict']} |"
-                for one in report.comparison
-            ]
+            for one in report.comparison:
+                interval = DASH if one["low"] is None else f"{one['low'] - 1:+.1%} to {one['high'] - 1:+.1%}"
+                lines.append(
+                    f"| {_md(one['point'])} | {one['context']} | {one['concurrency']} | {one['now']:.1f} | {one['then']:.1f} | "
+                    f"{one['ratio'] - 1:+.1%} | {interval} | {one['verdict']} |"
+                )
         else:
             lines.append("No cell of this sweep is in the baseline.")
         lines += ["", *(f"- {_md(one)}" for one in report.baseline["notes"])]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _times(gain: Any) -> str:
+    return f"{gain['score']:.2f}" if gain and gain.get("score") else DASH
 
 
 def _line(row: Sequence[str], shown: Sequence[int], sizes: Sequence[int]) -> str:

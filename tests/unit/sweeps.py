@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,4 +95,33 @@ def failed(
 def store(folder: Path, *records: dict[str, Any], host: str = "gpu-a") -> Path:
     for one in records:
         merge(folder / host / f"{one['point']['name']}.json", {"sweep": folder.name, "host": host, **one})
+    return folder
+
+
+def grid24(folder: Path, hosts: tuple[str, ...] = ("gpu01", "gpu02")) -> Path:
+    """A sweep of 24 points with the figures of the simulated engine's formula, dealt out over hosts that differ by 3%, with failures."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "roles" / "simulated_host" / "files" / "site"))
+    from sglang.sim.speed import accept_length, config, output_tok_s
+
+    points = [Point(budget=budget, topk=topk) for budget in (4, 8, 12, 16, 24, 32) for topk in (2, 4, 6)]
+    points += [Point(budget=12, topk=6, window=one) for one in (512, 1024, None)]
+    points += [Point(dialect="none", window=None), Point(dialect="dflash"), Point(budget=12, topk=6, tp=4)]
+    for index, point in enumerate(points):
+        for at, host in enumerate(hosts):
+            anchor = point.dialect == "none"
+            if not anchor and index % len(hosts) != at:
+                continue
+            if index in (5, 17):
+                store(folder, failed(point, ("out_of_memory", "load_timeout")[index == 17]), host=host)
+                continue
+            algorithm = {"none": "NONE", "dflash": "DFLASH"}.get(point.dialect, "DDTREE")
+            engine = config(point.budget or 12, point.topk or 6, point.window, algorithm, point.tp)
+            one = record(point, host=host)
+            for cell in one["cells"]:
+                key = cell["context"], cell["concurrency"]
+                speed = output_tok_s(engine, *key) * (1 - 0.03 * at) * (1 + 0.004 * ((index * 7 + sum(key)) % 5 - 2))
+                cell.update(output_tok_s=round(speed, 2), user_tok_s=round(speed / key[1], 2))
+                cell.update(ci95=[round(speed * 0.988, 2), round(speed * 1.012, 2)], accept_length=round(accept_length(engine, key[0]), 3))
+                cell["accept_length"] = None if algorithm == "NONE" else cell["accept_length"]
+            store(folder, one, host=host)
     return folder

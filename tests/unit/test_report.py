@@ -155,7 +155,7 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
 
 
 def test_the_same_files_give_the_same_bytes_and_no_change(sweep: Path, tmp_path: Path) -> None:
-    assert write(build(sweep), sweep) == ["summary.csv", "report.md", "report.html", "best.yml", "latest"]
+    assert write(build(sweep), sweep) == ["summary.csv", "report.md", "report.html", "report.json", "best.yml", "latest"]
     first = {name: (sweep / name).read_bytes() for name in ("summary.csv", "report.md", "report.html", "best.yml")}
     assert write(build(sweep), sweep) == []
     for name in first:
