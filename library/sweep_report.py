@@ -6,8 +6,8 @@ DOCUMENTATION = r"""
 module: sweep_report
 short_description: Write a sweep's report from its result files
 description:
-  - Reads C(<dir>/<host>/<point>.json) and writes C(summary.csv), C(report.md), C(report.html) and C(best.yml)
-    beside them.
+  - Reads C(<dir>/<host>/<point>.json) and writes C(summary.csv), C(report.md), C(report.html), C(report.json)
+    and C(best.yml) beside them.
   - The same result files give the same bytes, so a second run changes nothing.
 options:
   dir:
@@ -82,7 +82,7 @@ from ansible.module_utils.ddtree.report import build, write
 from ansible.module_utils.ddtree.report_text import terminal_table
 
 # Named here too, since what is imported late is not found by the packer.
-from ansible.module_utils.ddtree import report_css, report_html, report_plots  # noqa: F401  isort:skip
+from ansible.module_utils.ddtree import report_css, report_data, report_html, report_pieces, report_plots, report_sections  # noqa: F401  isort:skip
 from ansible.module_utils.ddtree.results import ResultError
 
 
@@ -105,6 +105,11 @@ def main() -> None:
         module.fail_json(msg=str(error))
     for problem in report.sweep.problems:
         module.warn(problem["message"])
+    failed = [entry for entry in report.entries if entry["tier"] == 3]
+    if failed and len(failed) < len(report.entries):
+        told = ", ".join(f"{entry['name']} ({'; '.join(entry['reasons'])})" for entry in failed[:5])
+        more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
+        module.warn(f"{len(failed)} of {len(report.entries)} points could not be measured: {told}{more}")
     module.exit_json(
         changed=bool(written),
         written=written,
