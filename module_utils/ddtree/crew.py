@@ -61,9 +61,9 @@ class Alone:
         self.records, self.costs = slots.records, [slots.cost]
 
     def measure(self) -> None:
-        """An open loop's warm-up is over."""
+        """See Slots.measure."""
         if self._slots:
-            self._slots.measuring = True
+            self._slots.measure()
 
     def tokens(self) -> int:
         """All that have come so far."""
@@ -161,8 +161,11 @@ def _work(make_client: Callable[[], Client], share: Share, book: Book, shared: A
                 await asyncio.sleep(POLL)
             async with slots.running():
                 closing: asyncio.Future[None] | None = None
+                measuring = False
                 while shared[CUT] <= 0.0 and os.getppid() == leader:
-                    slots.measuring = slots.measuring or shared[MEASURE] > 0
+                    if shared[MEASURE] > 0 and not measuring:
+                        measuring = True
+                        slots.measure()
                     if shared[END] > 0 and closing is None:
                         closing = asyncio.ensure_future(slots.close_window(shared[END]))
                     over = closing is not None and closing.done()

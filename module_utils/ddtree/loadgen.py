@@ -291,10 +291,11 @@ async def _lead(spec: CellSpec, make_client: Callable[[], Client], load: Alone |
                 steering.count(record)
             else:
                 warm = True
-                load.measure()
                 steering.ended(record, clock(), load.tokens())
         else:
             steering.ended(record, clock(), load.tokens())
+        if len(steering.marks) == 1 and record.index < 0:  # that was the last warm-up
+            load.measure()
         if steering.reason:
             over.set()
 

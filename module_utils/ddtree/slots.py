@@ -69,6 +69,7 @@ class Slots:
         self.tally = [0]
         self.measuring = not share.rate  # an open loop is told when its warm-up is over
         self.cost = Cost()
+        self._cpu = self._began = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._next, self._warmups = share.first, 0
         self._stopped = False
@@ -77,18 +78,24 @@ class Slots:
     async def running(self) -> Any:
         """The load runs inside; what is in flight at the end is cut."""
         with quiet_memory():
-            cpu, began = time.process_time(), clock()
+            self._cpu, self._began = time.process_time(), clock()
             sampler = asyncio.ensure_future(_lag(self.cost.lags))
             self._start()
             try:
                 yield self
-                self.cost.cpu, self.cost.seconds = time.process_time() - cpu, clock() - began
+                self.cost.cpu, self.cost.seconds = time.process_time() - self._cpu, clock() - self._began
             finally:
                 self._stopped = True
                 left = [sampler, *self._tasks]
                 for task in left:
                     task.cancel()
                 await asyncio.gather(*left, return_exceptions=True)
+
+    def measure(self) -> None:
+        """The warm-up is over: an open loop counts its requests from now on, and so does the cost of the load."""
+        self.measuring = True
+        self.cost.lags.clear()
+        self._cpu, self._began = time.process_time(), clock()
 
     async def close_window(self, end: float) -> None:
         """Let each stream show the piece it was at when the window ended: the part of it before the end belongs to the window.

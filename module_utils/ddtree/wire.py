@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+from yarl import URL
 
 from .logs import redact
 
@@ -33,7 +34,7 @@ class Record:
     """One request as the client saw it. Times are of `clock`, in seconds.
 
     `events`: (time, tokens so far) of each piece, by the engine's own count; `error` names the kind of failure, `cut` that the
-    client ended the stream itself. `sent` is the moment it was due, which in an open loop may be before it left.
+    client ended the stream itself. `sent` is when its body left, in an open loop when it was due.
     """
 
     phase: str  # warmup, measured or filler
@@ -79,8 +80,10 @@ class Client:
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         self._session = aiohttp.ClientSession(
-            connector=connector, headers=headers, timeout=self._timeout, read_bufsize=READ_BUFFER, trust_env=False
-        )
+            connector=connector, headers=headers, timeout=self._timeout, read_bufsize=READ_BUFFER, trust_env=False,
+            cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False,
+        )  # fmt: skip
+        self._route = URL(self.url + PATHS[self.api])
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -197,10 +200,9 @@ class Client:
         `tally[0]` grows by each token as it comes.
         """
         reader = (_Native if self.api == "generate" else _OpenAI)(record, tally)
-        record.sent = record.sent or clock()
+        body = _Body(json.dumps(self.body(prompt, record.wanted, ignore_eos, record.streamed)).encode(), record)
         try:
-            body = self.body(prompt, record.wanted, ignore_eos, record.streamed)
-            async with self.session.post(self.url + PATHS[self.api], json=body) as answer:
+            async with self.session.post(self._route, data=body) as answer:
                 if answer.status != 200:
                     record.detail = " ".join((await answer.text(errors="replace")).split())[:200]
                     record.error = f"http {answer.status}"
@@ -222,7 +224,7 @@ class Client:
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             record.error, record.detail = "bad answer", self._words(error)
         finally:
-            record.ended = clock()
+            record.ended, record.sent = clock(), abs(record.sent)
             record.detail = redact(record.detail, self.secrets)
         return record
 
@@ -241,6 +243,27 @@ class Client:
 
     def _words(self, error: BaseException) -> str:
         return redact(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}".rstrip(": "), self.secrets)
+
+
+class _Body(aiohttp.BytesPayload):
+    """A request's body; it notes when it really leaves, which is later than the call where many requests begin at once."""
+
+    def __init__(self, value: bytes, record: Record) -> None:
+        super().__init__(value, content_type="application/json")
+        self._record = record
+        record.sent = record.sent or -clock()  # not sent yet
+
+    async def write(self, writer: Any) -> None:
+        self._leave()
+        await super().write(writer)
+
+    async def write_with_length(self, writer: Any, content_length: int | None) -> None:
+        self._leave()
+        await super().write_with_length(writer, content_length)
+
+    def _leave(self) -> None:
+        if self._record.sent < 0:
+            self._record.sent = clock()
 
 
 class _Reader:
