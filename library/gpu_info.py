@@ -42,6 +42,11 @@ options:
     description: Whether the weights must be there already.
     type: bool
     default: true
+  later:
+    description: Model folders that a later step brings.
+    type: list
+    elements: path
+    default: []
   flags:
     description: The engine's extra arguments, as a string, a list or a mapping; some of them change what is needed.
     type: raw
@@ -158,6 +163,7 @@ def main() -> None:
             "model": {"type": "str", "default": ""},
             "drafter": {"type": "str", "default": ""},
             "weights": {"type": "bool", "default": True},
+            "later": {"type": "list", "elements": "path", "default": []},
             "flags": {"type": "raw", "default": []},
             "python": {"type": "path", "default": "/opt/sglang/current/bin/python"},
             "port": {"type": "int", "default": 30000},
@@ -198,6 +204,7 @@ def main() -> None:
     want = Want(
         **{key: asked[key] for key in ("gpus", "vram_mib", "tp", "idle_mib", "disk_gib", "manager", "port", "weights")},
         used=tuple(asked["used"]),
+        later=tuple(asked["later"]),
         flags=flags,
         running=bool(own),
     )

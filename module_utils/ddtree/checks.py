@@ -35,6 +35,7 @@ class Want:
     port: int = 30000
     flags: tuple[str, ...] = ()  # the engine's extra arguments
     weights: bool = True  # the model's weights must be there
+    later: tuple[str, ...] = ()  # model folders that a later step brings
     running: bool = False  # the unit runs: what is in its way now is not in the way of a start
 
     def boards(self, facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:

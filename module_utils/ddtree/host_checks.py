@@ -92,7 +92,11 @@ def _folder(name: str, variable: str, found: Mapping[str, Any] | None, want: Wan
             name, "note", "a name, not a folder: the engine fetches it at its start, which is not checked", f"give a folder in {variable}"
         )
         return
-    folder, needed = found["folder"], want.weights and not _dummy(want.flags, name)
+    folder = found["folder"]
+    if folder.rstrip("/") in (one.rstrip("/") for one in want.later):
+        yield Check(name, "ok", f"{folder}, which a later step brings and verifies")
+        return
+    needed = want.weights and not _dummy(want.flags, name)
     fetch = "let role sglang fetch it, or copy it there again"
     if not found["found"]:
         yield Check(name, "stop" if needed else "note", f"{folder} is not there", f"set {variable}, or {fetch}")

@@ -59,7 +59,7 @@ def _complaints(name: str, value: Any, option: Mapping[str, Any]) -> Iterator[st
     elif kind == "list":
         yield from _list(name, value, option)
     elif kind == "dict":
-        yield from _mapping(name, value)
+        yield from _mapping(name, value, option.get("options") or {})
     elif kind == "raw" and not isinstance(value, str):  # a text is split into words, and lines are fine between them
         yield from _lines(name, value)
 
@@ -68,7 +68,7 @@ def _choice(name: str, value: Any, choices: list[str]) -> Iterator[str]:
     if isinstance(value, bool) and (word := "no" if value is False else "yes") in choices:
         yield f"{name} is {value}: write {word!r} in quotes, since YAML takes the bare word for {str(value).lower()}"
     elif not isinstance(value, (str, int)) or isinstance(value, bool) or str(value) not in choices:
-        near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.6)
+        near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
         yield f"{name} is {short(value)}: one of {', '.join(choices)} is wanted" + (f"; did you mean {near[0]}?" if near else "")
 
 
@@ -102,16 +102,27 @@ def _list(name: str, value: Any, option: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(items, (list, tuple)):
         yield f"{name} is {short(value)}: a list is wanted"
         return
-    inner = {"type": option.get("elements", "raw"), "controller": option.get("controller")}
+    inner = {"type": option.get("elements", "raw"), "controller": option.get("controller"), "options": option.get("options")}
     for index, one in enumerate(items):
         yield from (said.replace(name, f"{name}[{index}]", 1) for said in _complaints(name, one, inner))
 
 
-def _mapping(name: str, value: Any) -> Iterator[str]:
+def _mapping(name: str, value: Any, options: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A mapping; with `options` it has these keys and no others."""
     if not isinstance(value, Mapping):
         yield f"{name} is {short(value)}: a mapping of names to values is wanted"
         return
     yield from _lines(name, value)
+    for key, one in value.items() if options else ():
+        near = difflib.get_close_matches(str(key), list(options), n=1, cutoff=0.6)
+        if str(key) not in options:
+            hint = f"; did you mean {near[0]}?" if near else ""
+            yield f"{name} has the unknown key {str(key)!r}, known are {', '.join(options)}{hint}"
+        else:
+            yield from _complaints(f"{name}.{key}", one, options[str(key)])
+    for key, inner in options.items():
+        if inner.get("required") and not value.get(key):
+            yield f"{name} has no {key}: it is needed"
 
 
 def _lines(name: str, value: Any) -> Iterator[str]:

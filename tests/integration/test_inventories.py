@@ -213,6 +213,12 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
         with_lines('ddtree_server_api_key: "{{ vault_nope }}"'),
         "ddtree_server_api_key cannot be told: 'vault_nope' is undefined",
     ),
+    "a misspelt key of a model": (
+        with_lines("sglang_models: [{path: /srv/m, rpo: org/m}]"),
+        "sglang_models[0] has the unknown key 'rpo', known are path, repo, revision, allow; did you mean repo?",
+    ),
+    "a model without a folder": (with_lines("sglang_models: [{repo: org/m}]"), "sglang_models[0] has no path: it is needed"),
+    "a source that is none": (with_lines("sglang_source: pipy"), "one of git, pypi, path, existing is wanted; did you mean pypi?"),
     # what does not fit together
     "no model": (with_lines('ddtree_server_model: ""'), "ddtree_server_model is not set: path or name of the target model"),
     "a flag that a variable sets": (

@@ -141,6 +141,7 @@ CASES: dict[str, Case] = {
         changed(model={"missing": ["model-00003-of-00064.safetensors", "x"], "loading": ["a.incomplete"]}), WANT, "model", "stop",
         "2 of 64 weight files missing, such as model-00003-of-00064.safetensors; 1 downloads have not ended",
     ),
+    "a model that comes later": (changed(model={"found": False}), wanted(later=("/m/model/",)), "model", "ok", "a later step brings"),
     "shards cut": (changed(drafter={"cut": ["model.safetensors"], "listed": 1}), WANT, "drafter", "stop", "1 of 1 weight files cut short"),
     "other formats": (changed(model={"listed": 0, "bytes": 0}), WANT, "model", "warn", "has no safetensors files"),
     "unreadable": (changed(model={"error": "config.json cannot be read: Permission denied"}), WANT, "model", "stop", "Permission denied"),
