@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "module_utils"), str(ROOT / "tests" / "bench" / "files")]
+sys.path[:0] = [str(ROOT / "module_utils"), str(ROOT / "tests" / "integration")]
 
-from truth import Truth  # noqa: E402  needs the path above
+from exactserver import Truth  # noqa: E402  needs the path above
 
 from ddtree.loadgen import CellSpec, run_cell  # noqa: E402
 

@@ -1,6 +1,6 @@
 """A server whose figures are known: every answer follows an exact schedule, and its events look as the real engine's recorded ones.
 
-    truth_server.py RECORDINGS      prints its port, serves until its stdin ends
+    exactserver.py      prints its port, serves until its stdin ends
 
 A request gets its first token `ttft` seconds after it came, then `sizes[k % len]` tokens every `pace` seconds until `tokens` are there.
 Answers shorter than that, which are warm-ups, begin up to `pace` later, so that streams do not run in step. POST /plan sets these, and
@@ -15,8 +15,10 @@ import contextlib
 import gc
 import json
 import random
+import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,7 @@ from typing import Any
 
 from aiohttp import web
 
+RECORDINGS = Path(__file__).resolve().parents[1] / "fixtures" / "recordings"
 CONTEXT, RUNNING = 1 << 20, 1 << 16
 WORD = " tree"  # one token of the answer
 EARLY = 0.0007  # seconds; the event loop wakes up at whole milliseconds after the moment asked for
@@ -225,10 +228,43 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else "".join(one.get("text", "") for one in content or [])
 
 
+class Truth:
+    """The server as a process of its own. Use as a context manager; `plan` sets the schedule of all answers from then on."""
+
+    def __enter__(self) -> Truth:
+        self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.terminate()
+        self._process.wait(10)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def plan(self, ttft: float, pace: float, sizes: list[int], tokens: int) -> None:
+        self._call({"ttft": ttft, "pace": pace, "sizes": sizes, "tokens": tokens})
+
+    def account(self) -> dict[str, Any]:
+        """Since the plan was set."""
+        return self._call(None)
+
+    def _call(self, body: Any) -> dict[str, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"{self.url}/plan", data, timeout=30) as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+            return found
+
+
 async def main() -> None:
-    runner = web.AppRunner(Server(Path(sys.argv[1])).app(), access_log=None)
+    runner = web.AppRunner(Server(RECORDINGS).app(), access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", int(sys.argv[2]) if len(sys.argv) > 2 else 0, backlog=4096).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()
     print(runner.addresses[0][1], flush=True)
     gc.freeze()
     gc.disable()
