@@ -111,8 +111,6 @@ def _flag_values(value: Any, where: str) -> list[Any]:
         if not value:
             raise PointError(f"{where} is an empty list: give at least one value or leave it out")
         return list(value)
-    if isinstance(value, str) and "," in value:
-        return [one.strip() for one in value.split(",")]
     return [value]
 
 
