@@ -27,9 +27,8 @@ def _driver(facts: Mapping[str, Any], want: Want) -> Iterator[Check]:
         )
         return
     if not build["cuda"] or not has:
-        yield Check(
-            "CUDA", "note", f"engine built for {build['cuda'] or 'not told'}, driver up to {has or 'not told'}", "compare them by hand"
-        )
+        unknown = "the engine's build" if not build["cuda"] else "the driver's version"
+        yield Check("CUDA", "note", f"{unknown} is not told, so the two are not compared", "compare torch.version.cuda with nvidia-smi")
         return
     needs, can = (tuple(int(part) for part in one.split(".")[:2]) for one in (build["cuda"], has))
     seen = f"engine built for {build['cuda']} (torch {build['torch']}), driver up to {has}"
