@@ -8,8 +8,9 @@ short_description: See that a model lies whole in a folder, and fetch it if it d
 description:
   - Without O(repo) it only looks, at the record of an earlier fetch if there is one, at the safetensors index, and at the length that
     each weight file's own header states.
-  - With O(repo) what is missing is fetched with huggingface_hub. A run that was cut goes on where it stopped. Each file is checked by
-    the digest that the hub states, and a record of commit, sizes and digests is kept beside them, so that later runs need no network.
+  - With O(repo) what is missing is fetched with huggingface_hub. A connection that breaks goes on from its middle, a run that was ended
+    keeps every file that came whole. Each file is checked by the digest that the hub states, and a record of commit, sizes and digests is
+    kept beside them, so that later runs need no network.
   - Nothing is deleted, and no whole file of another content is replaced. Hosts may share the folder; one fetches, the others wait.
 options:
   path:
@@ -131,7 +132,7 @@ def fetch(module: AnsibleModule, path: Path) -> None:
     if foreign:
         raise ModelError(f"{path} has {len(foreign)} files of other content, {foreign[0]} first; none is replaced: move them away")
     total = sum(one.size for one in lacking)
-    models.free_space(path, total - partial(path))
+    models.free_space(path, total)
     before, after = (f"{count} of {len(wanted)} files\n" for count in (len(wanted) - len(lacking), len(wanted)))
     result = {
         "changed": bool(lacking) or not models.recorded(path),
@@ -145,7 +146,9 @@ def fetch(module: AnsibleModule, path: Path) -> None:
             download(asked, commit, path, lacking)
         broken = models.lacking(path, lacking, {})
         if broken:
-            raise ModelError(f"{broken[0].name} of {asked['repo']} came with another digest than the hub states; move it away and run again")
+            raise ModelError(
+                f"{broken[0].name} of {asked['repo']} came with another digest than the hub states; move it away and run again"
+            )
         models.write_record(path, asked["repo"], commit, wanted)
         seen = models.look(path)
         if seen.problems:
@@ -169,7 +172,7 @@ def listed(repo: str, revision: str, token: str | None) -> tuple[str, list[Wante
 
 
 def download(asked: dict, commit: str, path: Path, lacking: list[Wanted]) -> None:
-    """By huggingface_hub, which keeps what came of a file that was cut and goes on from there."""
+    """By huggingface_hub: a connection that breaks goes on from its middle, a run that ended keeps the files that came whole."""
     try:
         _hub().snapshot_download(
             asked["repo"],
@@ -180,12 +183,7 @@ def download(asked: dict, commit: str, path: Path, lacking: list[Wanted]) -> Non
             token=asked["token"],
         )
     except Exception as error:
-        raise ModelError(f"fetching {asked['repo']} was cut: {_reason(error)}; run it again, it goes on where it stopped") from None
-
-
-def partial(path: Path) -> int:
-    """Bytes of files that an earlier run had not ended."""
-    return sum(one.stat().st_size for one in (path / ".cache" / "huggingface").rglob("*.incomplete"))
+        raise ModelError(f"fetching {asked['repo']} ended early: {_reason(error)}; run it again, it goes on where it stopped") from None
 
 
 @contextmanager
