@@ -78,6 +78,7 @@ fetched_bytes:
 
 import fcntl
 import glob
+import importlib
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -198,10 +199,9 @@ def _hub():
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     try:
-        import huggingface_hub
+        return importlib.import_module("huggingface_hub")
     except ImportError:
         raise ModelError("this Python has no huggingface_hub: name one that has it in sglang_models_python") from None
-    return huggingface_hub
 
 
 def _reason(error: Exception) -> str:

@@ -91,20 +91,14 @@ def lacking(path: Path, files: Iterable[Wanted], trusted: Mapping[str, Any]) -> 
 
 def in_the_way(path: Path, files: Iterable[Wanted]) -> list[str]:
     """Names of whole files of another content, which a fetch would replace; a partial file is none."""
-    found = []
-    for one in files:
-        file = path / one.name
-        if file.exists() and not file.is_file():
-            found.append(one.name)
-        elif file.is_file() and file.stat().st_size >= one.size and not _digest_is(file, one):
-            found.append(one.name)
-    return found
+    return [one.name for one in files if _foreign(path / one.name, one)]
 
 
 def write_record(path: Path, repo: str, commit: str, files: Iterable[Wanted]) -> None:
     """Record what came, with the times by which a later look knows the files again."""
     told = {
-        one.name: {"size": one.size, "sha256": one.sha256, "git": one.git, "mtime_ns": (path / one.name).stat().st_mtime_ns} for one in files
+        one.name: {"size": one.size, "sha256": one.sha256, "git": one.git, "mtime_ns": (path / one.name).stat().st_mtime_ns}
+        for one in files
     }
     new = path / f"{RECORD}.new"
     new.write_text(json.dumps({"repo": repo, "commit": commit, "files": told}, indent=1))
@@ -154,6 +148,12 @@ def _whole(file: Path, wanted: Wanted, record: Mapping[str, Any] | None) -> bool
         return False
     same = record and (record["size"], record["sha256"], record["git"]) == (wanted.size, wanted.sha256, wanted.git)
     return bool(same and record and record["mtime_ns"] == info.st_mtime_ns) or _digest_is(file, wanted)
+
+
+def _foreign(file: Path, wanted: Wanted) -> bool:
+    if not file.is_file():
+        return file.exists()
+    return file.stat().st_size >= wanted.size and not _digest_is(file, wanted)
 
 
 def _digest_is(file: Path, wanted: Wanted) -> bool:

@@ -23,6 +23,7 @@ _REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]*")
 _PULL = re.compile(r"(?:pull/|#)?(\d+)(?:/head)?")
 _VERSION = re.compile(r"\d[A-Za-z0-9.!]*(\+[A-Za-z0-9.]+)?")
 _WHEEL = re.compile(r"sglang-([^-]+)(-\d[^-]*)?-[^-]+-[^-]+-[^-]+\.whl", re.IGNORECASE)
+_PROJECT = re.compile(rb"^name\s*=\s*[\"']sglang[\"']", re.MULTILINE)
 _URL = re.compile(r"(https?|ssh|file|git)://[^\s#]+")
 # What a build leaves in a checkout is no part of its source.
 _NO_SOURCE = {".git", "__pycache__", "build", "dist", ".venv", ".pytest_cache", ".mypy_cache"}
@@ -63,19 +64,20 @@ def from_path(path: str, extra: Mapping[str, Any]) -> Release:
     """A wheel, or a checkout of which a wheel is built. Raises ReleaseError."""
     place = Path(path)
     wheel = _WHEEL.fullmatch(place.name)
-    if place.is_file() and wheel:
+    if path and place.is_file() and wheel:
         label, digest = wheel[1], _digest([place], place.parent)
-    elif project_of(place):
+    elif path and project_of(place):
         label, digest = "checkout", _digest(_sources(place), place)
     else:
-        raise ReleaseError(f"sglang_path={path!r} is neither a wheel of sglang nor a folder with its pyproject.toml, on the controller")
+        raise ReleaseError(f"sglang_path={path!r} is neither a wheel of sglang nor a checkout of it, on the controller")
     record = {"source": "path", "requested": path, "sha256": digest}
     return Release(_name(label, {"source": "path", "sha256": digest}, extra), "", record)
 
 
 def project_of(checkout: Path) -> Path | None:
     """The folder of a checkout that pip builds: itself, or `python` as in SGLang's own repository."""
-    return next((one for one in (checkout, checkout / "python") if (one / "pyproject.toml").is_file()), None)
+    places = (checkout, checkout / "python")
+    return next((one for one in places if _PROJECT.search(_bytes(one / "pyproject.toml"))), None)
 
 
 def check_git(url: str, ref: str) -> None:
@@ -148,7 +150,7 @@ def prunable(found: Mapping[str, float | None], keep: int, needed: Collection[st
     found: name to the time of its record in seconds; None for an install that never ended, which is never one of the newest.
     """
     whole = sorted((name for name, time in found.items() if time is not None), key=lambda name: (found[name], name))
-    newest = set(whole[len(whole) - keep :] if keep else [])
+    newest = set(whole[max(len(whole) - keep, 0) :])
     return sorted(name for name in found if name not in newest and name not in needed)
 
 

@@ -25,8 +25,9 @@ def of(name: str, content: bytes, large: bool = False) -> Wanted:
     return Wanted(name, len(content), hashlib.sha256(content).hexdigest() if large else "", "" if large else git)
 
 
+INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}).encode()
 CONTENT = {"config.json": b'{"num_attention_heads": 8}', "model-1.safetensors": safetensors(10), "model-2.safetensors": safetensors(20),
-           "model.safetensors.index.json": json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}).encode()}  # fmt: skip
+           "model.safetensors.index.json": INDEX}  # fmt: skip
 FILES = [of(name, content, "model-" in name) for name, content in CONTENT.items()]
 
 
