@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from simhost import FILES, Engine, Host
 
-from ddtree.codecheck import TASKS, choose, judge
+from ddtree.codecheck import Reply, choose, judge
+from ddtree.coding_tasks import ORIGIN
 from ddtree.loadgen import CellSpec, run_cell
 
 sys.path.append(str(FILES / "site"))
 from sglang.sim import speed
 
+pytestmark = pytest.mark.alone
 CORPUS = str(Path(__file__).resolve().parents[2] / "roles" / "benchmark" / "files" / "corpus" / "prose.txt")
 OUTPUT = 48
 
@@ -47,11 +49,12 @@ def test_programs_of_every_kind_get_their_outcome(engine: Engine, shared_sim: Ho
     sandbox = choose(cpu_seconds=2, wall_seconds=5.0)
     try:
         got = {}
-        for task in TASKS:
+        for task in ORIGIN:
             answer = engine.call("/v1/chat/completions", {
                 "messages": [{"role": "user", "content": task.prompt}], "max_tokens": 512, "temperature": 0,
             })[1]["choices"][0]  # fmt: skip
-            got[task.name] = judge(answer["message"]["content"] or "", task, sandbox, answer["finish_reason"])["outcome"]
+            reply = Reply(answer["message"]["content"] or "", answer["finish_reason"])
+            got[task.name] = judge(reply, task, sandbox)["outcome"]
     finally:
         shared_sim.faults()
     assert set(got.values()) <= outcomes, got

@@ -16,6 +16,7 @@ sys.path.append(str(FILES / "site"))
 
 from sglang.sim import speed
 
+pytestmark = pytest.mark.alone
 SEEDED = speed.config(12, 6, 2048)
 
 
