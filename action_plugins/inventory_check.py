@@ -47,14 +47,19 @@ class ActionModule(ActionBase):
 
 def read(variables: Mapping[str, Any], extra: Iterable[str], required: Iterable[str]) -> Inventory:
     """The inventory of a run, from the variables of one of its tasks and the names of its extra variables."""
-    hostvars, options = variables["hostvars"], specified()
+    hostvars, options, asked = variables["hostvars"], specified(), [str(name) for name in extra]
+    roots = list(folders([*variables.get("ansible_inventory_sources", ()), variables.get("playbook_dir", "")]))
+
+    def given(host: str) -> dict[str, Value]:
+        return values(hostvars, host, options, asked, roots)
+
     return Inventory(
-        hosts={str(host): values(hostvars, str(host), options) for host in variables["groups"]["all"]},
+        hosts={str(host): given(str(host)) for host in variables["groups"]["all"]},
         groups={str(name): [str(host) for host in members] for name, members in variables["groups"].items()},
         options=options,
-        localhost=values(hostvars, "localhost", options),
-        files=list(variable_files([*variables.get("ansible_inventory_sources", ()), variables.get("playbook_dir", "")])),
-        asked=[str(name) for name in extra],
+        localhost=given("localhost"),
+        files=list(variable_files(roots)),
+        asked=asked,
         required=[str(name) for name in required],
         allowed=[str(name) for name in variables.get("allowed_vars") or []],
     )
@@ -71,19 +76,21 @@ def specified() -> dict[str, dict[str, Any]]:
     return found
 
 
-def values(hostvars: Any, host: str, options: Mapping[str, Any]) -> dict[str, Value]:
-    """A host's variables with their places; only those that are looked into are rendered."""
+def values(hostvars: Any, host: str, options: Mapping[str, Any], asked: list[str], roots: list[Path]) -> dict[str, Value]:
+    """A host's variables with their places; only those that are looked into are rendered, and what plays have set is left out."""
     try:
         raw = hostvars.raw_get(host)
     except KeyError:
         return {}
     found = {}
     for key, given in raw.items():
-        name = str(key)
+        name, origin = str(key), place(key) or place(given)
         if name.startswith("ansible_") and name not in OTHERS:
             continue
+        if name not in asked and origin and not any(Path(origin[0]).is_relative_to(root) for root in roots):
+            continue
         looked_at = name in options or name in OTHERS
-        found[name] = Value(rendered(hostvars, host, name) if looked_at else None, place(key) or place(given))
+        found[name] = Value(rendered(hostvars, host, name) if looked_at else None, shown(origin))
     return found
 
 
@@ -94,20 +101,32 @@ def rendered(hostvars: Any, host: str, name: str) -> Any:
         return Undefined(" ".join(str(error.message).split()))
 
 
-def place(tagged: Any) -> str:
-    """file:line of a name or value as it was read, '' where it is not known."""
+def place(tagged: Any) -> tuple[str, int] | None:
+    """File and line where a name or value was read, None where that is not known."""
     origin = Origin.get_tag(tagged) if Origin is not None else None
-    if origin is None or not origin.path:
-        return "-e" if origin is not None and "-e" in str(origin.description or "") else ""
-    path = Path(origin.path)
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return f"{shown}:{origin.line_num}" if origin.line_num else str(shown)
+    return (str(origin.path), int(origin.line_num or 0)) if origin is not None and origin.path else None
 
 
-def variable_files(sources: Iterable[str]) -> Iterable[Path]:
-    """The files of group_vars and host_vars beside the inventory's sources and the playbook."""
-    folders = {Path(one) if Path(one).is_dir() else Path(one).parent for one in sources if one and Path(one).exists()}
-    for folder in sorted(folders):
-        for path in sorted([*folder.glob("group_vars/*"), *folder.glob("host_vars/*")]):
+def shown(origin: tuple[str, int] | None) -> str:
+    if origin is None:
+        return ""
+    path = Path(origin[0])
+    path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"{path}:{origin[1]}" if origin[1] else str(path)
+
+
+def folders(sources: Iterable[str]) -> Iterable[Path]:
+    """Where an inventory is read from: the folders of its sources, and the group_vars and host_vars beside the playbook."""
+    *inventories, playbooks = sources
+    yield from sorted({Path(one) if Path(one).is_dir() else Path(one).parent for one in inventories if one and Path(one).exists()})
+    if playbooks:
+        yield from (Path(playbooks) / "group_vars", Path(playbooks) / "host_vars")
+
+
+def variable_files(roots: Iterable[Path]) -> Iterable[Path]:
+    """The files of group_vars and host_vars in these folders."""
+    for root in roots:
+        places = [root] if root.name in ("group_vars", "host_vars") else [root / "group_vars", root / "host_vars"]
+        for path in sorted(path for one in places for path in one.glob("*")):
             if path.suffix in SUFFIXES and not path.name.startswith("."):
                 yield path

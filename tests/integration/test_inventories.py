@@ -336,3 +336,26 @@ def test_a_play_refuses_it_before_any_host_is_touched(example: Path, play: str, 
     assert done.returncode == 2 and words in text, text
     assert "changed=0" in text and "changed=1" not in text
     assert "gpu01.example.net :" not in text.partition("PLAY RECAP")[2], "a host was touched"
+
+
+AFTER = """
+- hosts: gpu_hosts
+  gather_facts: false
+  tasks:
+    - ansible.builtin.set_fact: {ddtree_server_runs: [], gpu_host_facts: {}}
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - inventory_check:
+"""
+
+
+def test_what_an_earlier_play_has_set_is_no_part_of_the_inventory(example: Path) -> None:
+    (example.parent / "after.yml").write_text(AFTER)
+    with_lines("ddtree_server_prot: 1")(example)
+    command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "inventory", "after.yml"]
+    env = {**os.environ, "NO_COLOR": "1", "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+    done = subprocess.run(command, cwd=example.parent, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    text = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 2 and "failed: inventory/group_vars/gpu_hosts.yml:" in text, text
+    assert "did you mean ddtree_server_port?" in text and "ddtree_server_runs" not in text and "gpu_host_facts" not in text
