@@ -9,13 +9,17 @@ description:
   - Asks for small Python functions, takes the code out of the answers, and runs it on hidden cases in a sandbox.
   - Nothing of an answer is run outside of a sandbox, unless that is allowed. Where none works the module fails before it asks.
   - The harness is tried first, a right and a wrong program for each task, so that a fault of its own is not taken for the engine's.
+  - Answers are greedy and come back in full, so that those of two points can be compared; docs/coding.md says how.
 options:
   url:
     description: The server, as C(http://HOST:PORT).
     type: str
     required: true
   tasks:
-    description: Names of the tasks; empty for all.
+    description:
+      - Names of tasks and of sets of them. The sets are V(origin), the five that the project began with, V(short), V(medium) and V(long),
+        and V(all).
+      - Empty for V(origin).
     type: list
     elements: str
     default: []
@@ -23,6 +27,15 @@ options:
     description: New tokens per answer. An answer that this cuts short counts as truncated, unless the code in it passes.
     type: int
     default: 1024
+  more_tokens:
+    description: The limit for asking once more where O(max_tokens) cut an answer; V(0) for not asking again.
+    type: int
+    default: 4096
+  side_by_side:
+    description: Prompts in flight. The same for all points, since batches of other shapes may give other answers where two are all but
+      equally likely.
+    type: int
+    default: 8
   api:
     description: The route that is asked.
     type: str
@@ -50,7 +63,7 @@ options:
     description: Sent with every request. Never shown, and never near the code.
     type: str
   timeout:
-    description: Seconds without a piece of an answer after which a request counts as failed.
+    description: Seconds for one answer. One that takes longer counts as a timeout.
     type: float
     default: 300
 attributes:
@@ -70,10 +83,10 @@ EXAMPLES = r"""
     url: http://127.0.0.1:30000
   register: check
 
-- name: Ask for two functions in bubblewrap only
+- name: Ask for every program, and run them in bubblewrap only
   sglang_codecheck:
     url: http://127.0.0.1:30000
-    tasks: [fib, gcd]
+    tasks: [all]
     sandboxes: [bwrap]
 """
 
@@ -87,7 +100,10 @@ coding:
       description: Tasks whose program passed all cases.
       type: int
     truncated:
-      description: Tasks whose answer the token limit cut.
+      description: Tasks whose answer the token limit cut, where it was asked again the larger one.
+      type: int
+    asked_again:
+      description: Tasks whose first answer was cut, so that RV(coding.passed) holds answers of two limits.
       type: int
     total:
       description: Tasks asked.
@@ -96,9 +112,13 @@ coding:
       description: Where the programs ran, C(systemd), C(bwrap), C(unshare) or C(none).
       type: str
     tasks:
-      description: Each task's name, outcome, detail, way of extraction, finish reason, tokens and code.
+      description: Each task's name, outcome, detail, way of extraction, finish reason, tokens, answer (its first 20,000 letters) and the
+        digest of the whole answer.
       type: list
       elements: dict
+    seconds:
+      description: How long the engine and then the programs took, C(asking) and C(running).
+      type: dict
 refused:
   description: Whether the check was not done because no sandbox works here; RV(msg) says why.
   returned: failure
@@ -106,7 +126,7 @@ refused:
 """
 
 import asyncio
-import json
+import time
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
@@ -117,8 +137,10 @@ try:
 except ImportError as error:
     NO_AIOHTTP = str(error)
 else:
-    from ansible.module_utils.ddtree.wire import PATHS, Client, ServerError
-from ansible.module_utils.ddtree.codecheck import TASKS, RefusedError, choose, extract, judge, self_check, totals
+    from ansible.module_utils.ddtree.asking import ask_all
+    from ansible.module_utils.ddtree.wire import Client, ServerError
+from ansible.module_utils.ddtree.codecheck import RefusedError, choose, judge_all, self_check, totals
+from ansible.module_utils.ddtree.coding_set import select
 from ansible.module_utils.ddtree.logs import redact, redact_all
 
 
@@ -127,6 +149,8 @@ def argument_spec() -> dict:
         "url": {"type": "str", "required": True},
         "tasks": {"type": "list", "elements": "str", "default": []},
         "max_tokens": {"type": "int", "default": 1024},
+        "more_tokens": {"type": "int", "default": 4096},
+        "side_by_side": {"type": "int", "default": 8},
         "api": {"type": "str", "choices": ["chat", "completions", "generate"], "default": "chat"},
         "model": {"type": "str", "default": ""},
         "thinking": {"type": "bool", "default": False},
@@ -137,39 +161,25 @@ def argument_spec() -> dict:
     }
 
 
-async def ask(client, prompt: str, max_tokens: int, timeout: float) -> dict:
-    """{text, finish_reason, tokens} of one greedy answer. Raises ServerError."""
-    status, text = await client.call("POST", PATHS[client.api], client.body(prompt, max_tokens, False, stream=False), timeout=timeout)
-    try:
-        answer = json.loads(text)
-        if status != 200:
-            raise ServerError(f"{client.url}{PATHS[client.api]} gave {status}: {' '.join(text.split())[:160]}")
-        if client.api == "generate":
-            meta = answer["meta_info"]
-            return {"text": answer["text"], "finish_reason": (meta["finish_reason"] or {}).get("type"), "tokens": meta["completion_tokens"]}
-        choice = answer["choices"][0]
-        said = choice["text"] if client.api == "completions" else choice["message"].get("content")
-        return {"text": said or "", "finish_reason": choice["finish_reason"], "tokens": answer["usage"]["completion_tokens"]}
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise ServerError(f"{client.url}{PATHS[client.api]} gave {status} and no answer of SGLang's shape") from None
-
-
-async def ask_all(given: dict, tasks: list) -> list:
+async def ask(given: dict, tasks: list) -> list:
     key = given["api_key"] or ""
     async with Client(given["url"], given["api"], key, "", given["model"], given["timeout"], given["thinking"]) as client:
         if not client.model and client.api != "generate":
             client.model = await client.name()
-        return await asyncio.gather(*(ask(client, task.prompt, given["max_tokens"], given["timeout"]) for task in tasks))
+        return await ask_all(client, tasks, given["max_tokens"], given["more_tokens"], given["side_by_side"], given["timeout"])
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
-    given, known = module.params, {task.name: task for task in TASKS}
+    given = module.params
     secrets = [given["api_key"]]
-    unknown = [name for name in given["tasks"] if name not in known]
-    if unknown:
-        module.fail_json(msg=f"{unknown[0]} is no coding task; there are {', '.join(known)}.", refused=False)
-    tasks = [known[name] for name in given["tasks"] or known]
+    try:
+        tasks = select(given["tasks"])
+    except ValueError as error:
+        module.fail_json(msg=f"{error}.", refused=False)
+    for name in ("max_tokens", "side_by_side"):
+        if given[name] < 1:
+            module.fail_json(msg=f"{name} is {given[name]}, at least 1 is wanted.", refused=False)
     if NO_AIOHTTP is not None:
         module.fail_json(msg=missing_required_lib("aiohttp"), exception=NO_AIOHTTP, refused=False)
     if module.check_mode:
@@ -179,17 +189,19 @@ def main() -> None:
         wrong = self_check(sandbox, tasks)
         if wrong:
             module.fail_json(msg=f"The coding check cannot be trusted on this host: {wrong[0]}.", refused=False)
-        answers = asyncio.run(ask_all(given, tasks))
+        began = time.monotonic()
+        replies = asyncio.run(ask(given, tasks))
     except RefusedError as error:
         module.fail_json(msg=f"The coding check was not done: {error}.", refused=True)
     except ServerError as error:
         module.fail_json(msg=f"{redact(str(error), secrets)}.", refused=False)
-    judged = []
-    for task, answer in zip(tasks, answers):
-        verdict = judge(answer["text"], task, sandbox, answer["finish_reason"] or "")
-        code = extract(answer["text"], task.name, answer["finish_reason"] or "").code
-        judged.append({**verdict, "tokens": answer["tokens"], "code": code})
-    module.exit_json(changed=False, coding=redact_all(totals(judged, sandbox.kind), secrets))
+    asked = time.monotonic()
+    coding = totals(judge_all(list(zip(tasks, replies)), sandbox), sandbox.kind)
+    coding.update(
+        api=given["api"], thinking=given["thinking"], max_tokens=given["max_tokens"],
+        seconds={"asking": round(asked - began, 2), "running": round(time.monotonic() - asked, 2)},
+    )  # fmt: skip
+    module.exit_json(changed=False, coding=redact_all(coding, secrets))
 
 
 if __name__ == "__main__":

@@ -1,28 +1,26 @@
-"""Finding programs in answers, and running hostile ones without harm."""
+"""Finding programs in answers, and what is said of them."""
 # ruff: noqa: E501  a program is easier to read in its table's row
 
 from __future__ import annotations
 
-import http.server
 import json
-import os
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
+from hostile import FIB, RIGHT, F, block
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddtree.codecheck import TASKS, RefusedError, choose, defines, extract, judge, run_tests, same, self_check, totals
+from ddtree import codecheck
+from ddtree.codecheck import KEPT_LETTERS, RefusedError, Reply, choose, defines, digest, extract, judge, judge_all, same, self_check, totals
+from ddtree.coding_set import ALL
+from ddtree.coding_tasks import ORIGIN
 from ddtree.results import OUTCOMES
-from ddtree.sandbox import Sandbox, candidates, interpreter
+from ddtree.sandbox import Answer, Sandbox, candidates, interpreter
 
-FIB = "def fib(n):\n    a, b = 0, 1\n    for _ in range(n):\n        a, b = b, a + b\n    return a"
-TASK = {task.name: task for task in TASKS}
-KINDS = candidates()
-F = "```"
+TASK = {task.name: task for task in ORIGIN}
 
 
 # -- extraction ------------------------------------------------------------------------------------------------------------
@@ -55,6 +53,15 @@ ANSWERS = {
     "Kimi's tags": f"◁think▷ hm ◁/think▷{F}python\n{FIB}\n{F}",
     "tabs": f"{F}python\n{FIB.replace('    ', chr(9))}\n{F}",
     "other block first": f"{F}bash\npip install x\n{F}\n{F}python\n{FIB}\n{F}\n{F}text\n0 1 1 2\n{F}",
+    "Mistral's tags": f"[THINK]def fib(n): ...[/THINK]{F}python\n{FIB}\n{F}",
+    "Seed's tags": f"<seed:think>def fib(n): return 1</seed:think>{F}python\n{FIB}\n{F}",
+    "channels": f"<|channel|>analysis<|message|>def fib(n): return 1<|end|><|channel|>final<|message|>{F}python\n{FIB}\n{F}",
+    "no-break spaces": f"{F}python\n{FIB.replace('    ', chr(0xA0) * 4)}\n{F}",
+    "a mark of the byte order": f"\ufeff{FIB}",
+    "Windows fences": f"{F}python\r\n{FIB}\r\n{F}\r\n",
+    "type hints and a decorator": f"{F}python\nfrom functools import lru_cache\n\n\n@lru_cache(maxsize=None)\ndef fib(n: int) -> int:\n    return n if n < 2 else fib(n - 1) + fib(n - 2)\n{F}",
+    "within other tags": f"<answer>\n{FIB}\n</answer>",
+    "quoted": f"Sure:\n\n{F}python\nimport sys\n{FIB}\n{F}\n\n> Note: `fib(0)` is 0.",
     "cut in a second block": f"{F}python\n{FIB}\n{F}\n{F}python\nprint('un",
 }
 
@@ -71,7 +78,9 @@ def test_the_program_is_found(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "words"),
-    [("", "no answer"), ("  \n ", "no answer"), ("<think>def fib(n): return 1", "within the reasoning"), ("I cannot.", "no code"),
+    [("", "no answer"), ("  \n ", "no answer"), ("<think>def fib(n): return 1", "within the reasoning"),
+     ("[THINK]def fib(n): return 1", "within the reasoning"), ("<think>def fib(n): return 1</think>I cannot.", "no code"),
+     ("I cannot.", "no code"),
      (f"{F}python\ndef other(n):\n    return n\n{F}", "no code"), (f"{F}python\ndef fib(n):\n    retu rn\n{F}", "no code"), ("\x00" * 9, "no code"),
      (f"{F}python\ndef fib(n):\n    x = 'cut in the mid", "no code")],
 )  # fmt: skip
@@ -88,7 +97,7 @@ def test_no_text_breaks_the_extraction(text: str) -> None:
 
 @given(st.sampled_from(sorted(ANSWERS)), st.text(alphabet="ab .,\n", max_size=30).map(lambda text: f"{text}\n\n"))
 def test_prose_before_changes_nothing(name: str, prose: str) -> None:
-    if name not in ("no fence", "one line", "closing fence only"):
+    if name not in ("no fence", "one line", "closing fence only", "a mark of the byte order"):
         assert extract(prose + ANSWERS[name], "fib").code is not None
 
 
@@ -104,156 +113,111 @@ def test_values_are_compared_with_their_kind() -> None:
     assert not any([same("1", True), same("true", 1), same("[1]", [1, 2]), same("{}", []), same("nan,", 1), same("", None)])
 
 
-# -- the sandboxes ---------------------------------------------------------------------------------------------------------
-
-
-def test_this_machine_has_a_sandbox() -> None:
-    assert {"bwrap", "unshare"} & set(KINDS), "install bubblewrap: programs that hosts must survive are tried out here"
-
-
-@pytest.fixture(params=KINDS, scope="module")
-def sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    return choose(kinds=[request.param], cpu_seconds=2, wall_seconds=5.0)
-
-
-def test_the_harness_is_right_about_right_and_wrong_programs(sandbox: Sandbox) -> None:
-    assert self_check(sandbox) == []
-
-
-class Door(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.server.knocked = True  # type: ignore[attr-defined]
-
-
-@pytest.fixture(scope="module")
-def door() -> Iterator[http.server.HTTPServer]:
-    server = http.server.HTTPServer(("127.0.0.1", 0), Door)
-    server.knocked = False  # type: ignore[attr-defined]
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-
-
-RIGHT = FIB + "\n"
-HOSTILE: dict[str, tuple[str, tuple[str, ...]]] = {
-    "exit 0": ("import os\nos._exit(0)\n" + RIGHT, ("error",)),
-    "sys.exit": ("import sys\nsys.exit(0)\n" + RIGHT, ("error",)),
-    "exit in a case": ("import os\ndef fib(n):\n    os._exit(0)\n", ("error",)),
-    "SystemExit in a case": ("def fib(n):\n    raise SystemExit(0)\n", ("failed",)),
-    "kills itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n" + RIGHT, ("error",)),
-    "kills everybody": ("import os, signal\ndef fib(n):\n    os.kill(-1, signal.SIGKILL)\n    return 'alive'\n", ("error", "failed")),
-    "kills its parent": ("import os, signal\ndef fib(n):\n    os.kill(os.getppid(), signal.SIGKILL)\n    return 'alive'\n", ("error", "failed")),
-    "fork bomb": ("import os\ndef fib(n):\n    while True:\n        os.fork()\n", ("error", "failed", "timeout")),
-    "thread bomb": ("import threading, time\ndef fib(n):\n    while True:\n        threading.Thread(target=time.sleep, args=(60,)).start()\n",
-                    ("error", "failed", "timeout")),
-    "endless loop": ("def fib(n):\n    while True:\n        pass\n", ("timeout",)),
-    "sleeps": ("import time\ndef fib(n):\n    time.sleep(600)\n", ("timeout",)),
-    "stops itself": ("import os, signal\ndef fib(n):\n    os.kill(os.getpid(), signal.SIGSTOP)\n", ("timeout", "failed", "error")),
-    "ignores signals": ("import signal\nfor one in range(1, 65):\n    try:\n        signal.signal(one, signal.SIG_IGN)\n    except Exception:\n"
-                        "        pass\ndef fib(n):\n    while True:\n        pass\n", ("timeout",)),
-    "endless output": ("import sys\ndef fib(n):\n    while True:\n        print('x' * 10000)\n", ("timeout",)),
-    "floods the answer": ("import os\ndef fib(n):\n    for fd in range(3, 64):\n        try:\n            while True:\n"
-                          "                os.write(fd, b'x' * 4096)\n        except OSError:\n            pass\n    return 'flooded'\n",
-                          ("error", "failed", "timeout")),
-    "forges an answer": ("import os\nfor fd in range(3, 64):\n    try:\n        os.write(fd, b'{\"nonce\": \"\", \"found\": []}')\n"
-                         "    except OSError:\n        pass\nos._exit(0)\n" + RIGHT, ("error",)),
-    "prints the verdict": ("print('ok fib 12/12 passed')\nimport os\nos._exit(0)\n", ("error",)),
-    "reads stdin": ("answer = input()\n" + RIGHT, ("error",)),
-    "memory": ("hog = []\ndef fib(n):\n    while True:\n        hog.append(bytearray(1 << 27))\n", ("failed", "error")),
-    "deep recursion": ("def fib(n):\n    return fib(n + 1)\n", ("failed", "error")),
-    "equal to everything": ("class Same(int):\n    def __eq__(self, other):\n        return True\n    __hash__ = int.__hash__\n"
-                            "def fib(n):\n    return Same(7)\n", ("failed",)),
-    "patches the builtins": ("import builtins, json, os, sys\nbuiltins.print = lambda *a, **k: None\njson.dumps = lambda *a: '1'\n"
-                             "builtins.len = lambda x: 0\nbuiltins.type = lambda x: None\ndef fib(n):\n    return 1\n", ("failed",)),
-    "patches the driver": ("import __main__\n__main__.dumps = lambda *a, **k: '{}'\n__main__.job['calls'].clear()\n__main__.found = []\n"
-                           "def fib(n):\n    return 0\n", ("failed", "error")),
-    "clears the cases": ("import sys\nframe = sys._getframe(1)\nframe.f_globals['job']['calls'].clear()\ndef fib(n):\n    return 0\n", ("error",)),
-    "no function": ("fib = 5\n", ("failed",)),
-    "does not return JSON": ("def fib(n):\n    return {1, 2}\n", ("failed",)),
-    "returns itself": ("def fib(n):\n    x = []\n    x.append(x)\n    return x\n", ("failed", "error")),
-    "raises what cannot be shown": ("class Odd(BaseException):\n    def __str__(self):\n        raise self\ndef fib(n):\n    raise Odd()\n", ("failed",)),
-    "returns much": ("def fib(n):\n    return 'x' * 1_000_000\n", ("failed",)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_no_hostile_program_passes(sandbox: Sandbox, name: str) -> None:
-    code, outcomes = HOSTILE[name]
-    began = time.monotonic()
-    outcome, detail = run_tests(code, TASK["fib"], sandbox)
-    assert outcome in outcomes and outcome != "passed", detail
-    assert detail and time.monotonic() - began < 12
-
-
-def test_the_host_is_as_it_was(sandbox: Sandbox, door: http.server.HTTPServer, tmp_path: Path) -> None:
-    """A program that tries each way out tells what it got: nothing."""
-    mark = f"ddtree-escape-{os.getpid()}"
-    secret = tmp_path / "secret"
-    secret.write_text("the key")
-    code = f"""
-import os, socket, subprocess, sys
-def attempt(what):
-    try:
-        return str(what())[:80]
-    except BaseException as error:
-        return "no: " + type(error).__name__
-def write(path):
-    with open(path, "w") as out:
-        out.write("here")
-    return "wrote"
-def fib(n):
-    subprocess.Popen(["sleep", "61234"]) if n == 0 else None
-    if n:
-        return 0
-    return {{
-        "passwd": attempt(lambda: open("/etc/passwd").read()), "secret": attempt(lambda: open({str(secret)!r}).read()),
-        "root": attempt(lambda: os.listdir("/root")), "home": attempt(lambda: os.listdir("/home")),
-        "usr": attempt(lambda: write("/usr/{mark}")), "top": attempt(lambda: write("/{mark}")), "tmp": attempt(lambda: write("/tmp/{mark}")),
-        "network": attempt(lambda: socket.create_connection(("127.0.0.1", {door.server_address[1]}), 1)),
-        "processes": sum(one.isdigit() for one in os.listdir("/proc")),
-        "environment": dict(os.environ), "caps": attempt(lambda: [l for l in open("/proc/self/status") if l.startswith("CapEff")]),
-        "mount": attempt(lambda: subprocess.run(["mount", "-t", "tmpfs", "x", "/usr"], check=True)),
-        "gpu": attempt(lambda: os.listdir("/dev")),
-        "files": sorted(os.listdir(".")),
-    }}
-"""
-    answer = sandbox.run(code, "fib", [[0]])
-    assert answer.found is not None and answer.found[0][0] == "value", answer
-    got = json.loads(answer.found[0][1])
-    for way in ("passwd", "secret", "root", "home", "usr", "top", "network", "mount"):
-        assert got[way].startswith("no: "), (way, got[way])
-    assert got["environment"] == {} and "0000000000000000" in got["caps"] and "nvidia" not in got["gpu"]
-    assert got["processes"] < 8 and set(got["files"]) <= {mark}
-    assert not door.knocked  # type: ignore[attr-defined]
-    assert not [path for path in (f"/usr/{mark}", f"/{mark}", f"/tmp/{mark}") if os.path.exists(path)]
-    assert secret.read_text() == "the key"
-    time.sleep(0.3)
-    assert not [one for one in processes() if b"61234" in one]
-
-
-def processes() -> list[bytes]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                found.append((entry / "cmdline").read_bytes())
-            except OSError:
-                continue
-    return found
-
-
 # -- verdicts --------------------------------------------------------------------------------------------------------------
 
 
-def test_verdicts(sandbox: Sandbox) -> None:
-    right, wrong = f"{F}python\n{RIGHT}{F}", f"{F}python\n{TASK['fib'].wrong}{F}"
-    cases = [(right, "stop", "passed"), (right, "length", "passed"), (wrong, "stop", "failed"), (wrong, "length", "truncated"),
-             ("", "stop", "empty"), ("", "length", "truncated"), ("no code", "stop", "error"), (f"{F}python\ndef fib(n):\n    a, b = ", "length", "truncated"),
-             ("<think>well", "length", "truncated")]  # fmt: skip
-    got = [judge(answer, TASK["fib"], sandbox, finish)["outcome"] for answer, finish, _ in cases]
-    assert got == [outcome for _, _, outcome in cases] and set(got) <= set(OUTCOMES)
-    section = totals([judge(right, TASK["fib"], sandbox), judge(wrong, TASK["fib"], sandbox, "length")], sandbox.kind)
-    assert (section["passed"], section["truncated"], section["total"], section["sandbox"]) == (1, 1, 2, sandbox.kind)
+class Scripted(Sandbox):
+    """Gives prepared answers, the last one again and again."""
+
+    def __init__(self, *answers: Answer) -> None:
+        super().__init__("scripted", "python")
+        object.__setattr__(self, "answers", list(answers))
+        object.__setattr__(self, "runs", [])
+
+    def run(self, code: str, entry: str, calls: Any) -> Answer:
+        runs, answers = self.__dict__["runs"], self.__dict__["answers"]
+        runs.append((code, threading.active_count()))
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+GOOD = Answer("answered", [["value", json.dumps(wanted)] for _, wanted in TASK["fib"].cases])
+BAD = Answer("answered", [["value", "0"]] * len(TASK["fib"].cases))
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "detail"),
+    [(GOOD, "passed", "9 cases"), (BAD, "failed", "fib(1) gave 0 instead of 1"), (Answer("timeout"), "timeout", "no end after 15 s"),
+     (Answer("cpu"), "timeout", "no end after 5 s of CPU"), (Answer("noisy"), "error", "where only its results belong"),
+     (Answer("silent", exit_status=3), "error", "before its cases did (exit 3)"), (Answer("answered", broken="EOFError: x"), "error", "reads input"),
+     (Answer("answered", broken="KeyError: 'fib'"), "error", "does not load: KeyError"), (Answer("answered", []), "error", "0 of 9 cases"),
+     (Answer("answered", [["raised", "ValueError: no"]] * 9), "failed", "fib(0) raised ValueError: no"),
+     (Answer("answered", [["value", "[0"]] * 9), "failed", "gave [0 instead")],
+)  # fmt: skip
+def test_what_becomes_of_a_program(answer: Answer, outcome: str, detail: str) -> None:
+    found = judge(Reply(block(RIGHT), tokens=40), TASK["fib"], Scripted(answer))
+    assert (found["outcome"], found["tokens"], found["method"], found["digest"]) == (outcome, 40, "block", digest(block(RIGHT)))
+    assert detail in found["detail"] and found["answer"] == block(RIGHT)
+    cut = judge(Reply(block(RIGHT), "length"), TASK["fib"], Scripted(answer))
+    assert cut["outcome"] == ("passed" if outcome == "passed" else "truncated") and cut["finish_reason"] == "length"
+
+
+def test_answers_without_a_program() -> None:
+    unused = Scripted(GOOD)
+    cases = [
+        (Reply(""), "empty", "no answer"), (Reply("", "length"), "truncated", "cut by the token limit"), (Reply("", reasoning="hm"), "empty", "all of the answer is reasoning"),
+        (Reply("", "length", "hm"), "truncated", "all of the answer is reasoning"), (Reply("no code"), "error", "no code that defines fib"),
+        (Reply("<think>well", "length"), "truncated", "within the reasoning"), (Reply(error="timeout"), "timeout", "no answer in time"),
+        (Reply("half", "length", error="the engine answered 500: x"), "error", "the engine answered 500"),
+    ]  # fmt: skip
+    for reply, outcome, words in cases:
+        found = judge(reply, TASK["fib"], unused)
+        assert (found["outcome"], words in found["detail"]) == (outcome, True), found
+        assert found["outcome"] in OUTCOMES
+    assert not unused.__dict__["runs"]
+
+
+def test_a_long_answer_is_kept_in_part_and_its_digest_is_of_all() -> None:
+    long = "x" * (KEPT_LETTERS + 5)
+    found = judge(Reply(long, reasoning="abc", asked_again=True), TASK["fib"], Scripted(GOOD))
+    assert len(found["answer"]) == KEPT_LETTERS and found["digest"] == digest(long) != digest(found["answer"])
+    assert found["reasoning_letters"] == 3 and found["asked_again"] is True
+
+
+def test_what_the_clock_stopped_is_tried_again_alone() -> None:
+    """Not what used up its CPU time: no neighbour takes that."""
+    busy = Scripted(Answer("timeout"), GOOD)
+    assert judge_all([(TASK["fib"], Reply(block(RIGHT)))], busy)[0]["outcome"] == "passed" and len(busy.__dict__["runs"]) == 2
+    stuck = Scripted(Answer("timeout"))
+    assert judge_all([(TASK["fib"], Reply(block(RIGHT)))], stuck)[0]["outcome"] == "timeout" and len(stuck.__dict__["runs"]) == 2
+    looping = Scripted(Answer("cpu"))
+    assert judge_all([(TASK["fib"], Reply(block(RIGHT)))], looping)[0]["outcome"] == "timeout" and len(looping.__dict__["runs"]) == 1
+
+
+def test_entries_keep_the_order_of_the_tasks() -> None:
+    replies = [(task, Reply(f"```python\n{task.reference}```" if at % 2 else "")) for at, task in enumerate(ORIGIN)]
+    sandbox = choose()
+    entries = judge_all(replies, sandbox)
+    assert [one["name"] for one in entries] == [task.name for task in ORIGIN]
+    assert [one["outcome"] for one in entries] == ["empty", "passed"] * 2 + ["empty"]
+    section = totals(entries, sandbox.kind)
+    assert (section["passed"], section["truncated"], section["total"], section["asked_again"]) == (2, 0, 5, 0)
+
+
+# -- the harness -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_harness_judges_its_own_programs_in_two_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox, run = choose(), Sandbox.run
+    starts: list[str] = []
+
+    def counted(self: Sandbox, code: str, entry: str, calls: Any) -> Answer:
+        starts.append(entry)
+        return run(self, code, entry, calls)
+
+    monkeypatch.setattr(Sandbox, "run", counted)
+    assert self_check(sandbox, ALL) == [] and starts == ["check", "check"]
+
+
+def test_a_harness_that_is_wrong_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = choose()
+    with monkeypatch.context() as patch:
+        patch.setattr(codecheck, "same", lambda said, wanted: True)
+        assert self_check(sandbox, ORIGIN[:2]) == [f"{task.name}: a program that must fail does not" for task in ORIGIN[:2]]
+    with monkeypatch.context() as patch:
+        patch.setattr(codecheck, "extract", lambda text, name, finish="stop": codecheck.Extract("def x():\n    pass", "block"))
+        assert self_check(sandbox, ORIGIN[:1]) == ["is_palindrome: a program that must pass does not"]
+    assert self_check(Scripted(Answer("silent")), ORIGIN) == ["its own programs do not run here: silent"]
+    assert self_check(Scripted(Answer("answered", broken="no room")), ORIGIN) == ["its own programs do not run here: no room"]
 
 
 def test_without_a_sandbox_it_refuses_unless_told() -> None:
@@ -261,11 +225,5 @@ def test_without_a_sandbox_it_refuses_unless_told() -> None:
         choose(kinds=[])
     with pytest.raises(RefusedError, match="gone: gone is no sandbox"):
         choose(kinds=["gone"])
-    assert choose(unsandboxed=True, kinds=[]).kind == "none"
-
-
-def test_the_tasks_are_whole() -> None:
-    assert [task.name for task in TASKS] == ["is_palindrome", "fib", "merge_sorted", "word_count", "gcd"]
-    for task in TASKS:
-        assert len(task.cases) >= 7 and task.name in task.prompt and defines(task.reference, task.name) and defines(task.wrong, task.name)
-    assert os.path.exists(interpreter())
+    assert choose(unsandboxed=True, kinds=[]).kind == "none" and choose(unsandboxed=True).kind in candidates()
+    assert interpreter().startswith("/")
