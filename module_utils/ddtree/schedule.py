@@ -6,7 +6,8 @@ from host to host.
 
     {schema, sweep, share: replicate|split, anchor: name|"", controls: [names], matrix: {}, stop: ""|sentence,
      run: {id, pid, began}, hosts: {host: {release, loaded, runs: [{name, aliases, config_id}], done: {name: ok|failed|unfit},
-     now: name|"", lost: bool, stopped: ""|sentence, in_a_row: [cause], seconds: expected of a point or null, notes: [sentence]}}}
+     now: name|"", lost: bool, prepared: bool, stopped: ""|sentence, in_a_row: [cause], seconds: expected of a point or null,
+     notes: [sentence]}}}
 A point that is `unfit` failed for a reason of its host alone; in a split sweep another host may have it.
 """
 
@@ -57,7 +58,8 @@ def begin(folder: str | Path, share: str, hosts: Mapping[str, Mapping[str, Any]]
         for name, given in hosts.items():
             state["hosts"][name] = {
                 "release": str(given.get("release") or ""), "loaded": str(given.get("loaded") or ""), "runs": list(given["runs"]),
-                "done": {}, "now": "", "lost": False, "stopped": "", "in_a_row": [], "seconds": given.get("seconds"), "notes": [],
+                "done": {}, "now": "", "lost": False, "prepared": False, "stopped": "", "in_a_row": [], "seconds": given.get("seconds"),
+                "notes": [],
             }  # fmt: skip
             _find_done(target, state, name)
         state["anchor"] = _anchor(state, str(more.get("anchor") or ""))
@@ -65,7 +67,8 @@ def begin(folder: str | Path, share: str, hosts: Mapping[str, Mapping[str, Any]]
 
 
 def claim(folder: str | Path, host: str, run: str, wait: float = float("inf")) -> dict[str, Any]:
-    """The next point for this host: {name, index, of, anchor}, or {name: "", why: sentence}.
+    """The next point for this host: {name, index, of, anchor, prepared}, or {name: "", why: sentence}. `prepared` says whether this run
+    has measured a point there already.
 
     While nothing is free but other hosts are still at work, it waits: their points come back if they are lost. Raises ScheduleError
     where another run has taken the sweep over.
@@ -78,7 +81,7 @@ def claim(folder: str | Path, host: str, run: str, wait: float = float("inf")) -
             name = "" if over else _next(state, host)
             if name:
                 mine["now"] = name
-                return {"name": name, **_place(state, host), "anchor": name == state["anchor"], "why": ""}
+                return {"name": name, **_place(state, host), "anchor": name == state["anchor"], "prepared": mine["prepared"], "why": ""}
             busy = [] if over else _at_work(state, host)
         if not busy or time.monotonic() > end:
             return {"name": "", "why": over or (f"waiting for {', '.join(busy)}" if busy else "every point is measured")}
@@ -94,6 +97,7 @@ def ended(folder: str | Path, host: str, run: str, status: str, cause: str = "")
             return str(state["stop"] or mine["stopped"])
         unfit = status == "failed" and cause in OF_THE_HOST
         mine["done"][name] = "unfit" if unfit else status
+        mine["prepared"] = mine["prepared"] or status == "ok"
         mine["loaded"] = "" if status == "failed" else next(one["config_id"] for one in mine["runs"] if one["name"] == name)
         mine["in_a_row"] = [*mine["in_a_row"], cause] if unfit else []
         if len(mine["in_a_row"]) >= IN_A_ROW:
