@@ -27,9 +27,9 @@ def _sentences(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def ddtree_install_failure(said: Any) -> str:
-    """The line that tells why pip, uv or venv failed, of all that it wrote."""
-    return str(releases.failure(str(said)))
+def ddtree_install_failure(result: Mapping[str, Any]) -> str:
+    """The line that tells why the command of a registered result failed, of all that it wrote."""
+    return str(releases.failure("\n".join(str(result.get(key) or "") for key in ("stderr", "stdout", "msg"))))
 
 
 def ddtree_systemd_path(path: Any, what: str) -> str:

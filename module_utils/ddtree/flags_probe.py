@@ -65,7 +65,9 @@ def describe(algorithms: list[str]) -> dict[str, Any]:
         tail = traceback.format_exc().rstrip().splitlines()[-8:]
         return {"error": f"{type(error).__name__}: {error}", "step": step, "tail": tail}
     found["packages"] = packages()
-    found["version"] = found["packages"].get("sglang") or str(getattr(sys.modules["sglang"], "__version__", "unknown"))
+    found["version"] = found["packages"].get("sglang", "").partition(" @ ")[0] or str(
+        getattr(sys.modules["sglang"], "__version__", "unknown")
+    )
     return found
 
 

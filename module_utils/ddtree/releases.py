@@ -57,7 +57,7 @@ def from_git(url: str, ref: str, commit: str, subdirectory: str, extra: Mapping[
     record = {"source": "git", "url": public, "requested": ref, "commit": commit, "subdirectory": subdirectory}
     identity = {key: value for key, value in record.items() if key != "requested"}
     below = f"#subdirectory={subdirectory}" if subdirectory else ""
-    return Release(_name(commit[:12], identity, extra), f"sglang @ git+{url}@{commit}{below}", record)
+    return Release(_name(commit[:12], identity, extra), f"git+{url}@{commit}{below}", record)
 
 
 def from_path(path: str, extra: Mapping[str, Any]) -> Release:

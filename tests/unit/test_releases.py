@@ -36,7 +36,7 @@ def test_a_name_tells_the_source_and_nothing_else() -> None:
 def test_a_commit_has_one_name_however_it_was_asked_for() -> None:
     by_commit, by_pull = (from_git(URL, ref, COMMIT, "python", {}) for ref in (COMMIT, "pull/29907"))
     assert by_commit.id == by_pull.id and by_commit.id.startswith("93e9850e4300-")
-    assert by_pull.requirement == f"sglang @ git+{URL}@{COMMIT}#subdirectory=python"
+    assert by_pull.requirement == f"git+{URL}@{COMMIT}#subdirectory=python"
     assert by_pull.record["requested"] == "pull/29907" and by_pull.record["commit"] == COMMIT
     assert from_git(URL, COMMIT, COMMIT, "", {}).requirement.endswith(f"@{COMMIT}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 SITE = Path(__file__).resolve().parents[3] / "roles" / "simulated_host" / "files" / "site" / "sglang"
@@ -22,14 +23,14 @@ backend-path = ["."]
 name = "sglang"
 version = "{version}"
 requires-python = ">=3.9"
-dependencies = ["aiohttp"]
+dependencies = [{imports}]
 """
 BACKEND = '''\
 """A wheel is a zip file with three files of its own."""
 import pathlib, zipfile
 
 VERSION = "{version}"
-METADATA = "Metadata-Version: 2.1\\nName: sglang\\nVersion: {version}\\nRequires-Python: >=3.9\\nRequires-Dist: aiohttp\\n"
+METADATA = "Metadata-Version: 2.1\\nName: sglang\\nVersion: {version}\\nRequires-Python: >=3.9\\n{requires}"
 
 
 def build_wheel(folder, settings=None, metadata=None):
@@ -47,13 +48,14 @@ def build_wheel(folder, settings=None, metadata=None):
 '''
 
 
-def lay_out(folder: Path, version: str, kind: str = "sound") -> Path:
+def lay_out(folder: Path, version: str, kind: str = "sound", imports: Sequence[str] = ("aiohttp",)) -> Path:
     """The checkout, with the package below `python` as in SGLang's own repository."""
     project = folder / "python"
     package = project / "sglang"
     shutil.copytree(SITE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    (project / "pyproject.toml").write_text(PROJECT.format(version=version))
-    (project / "backend.py").write_text(BACKEND.format(version=version))
+    (project / "pyproject.toml").write_text(PROJECT.format(version=version, imports=", ".join(f'"{one}"' for one in imports)))
+    requires = "".join(f"Requires-Dist: {one}\\n" for one in imports)
+    (project / "backend.py").write_text(BACKEND.format(version=version, requires=requires))
     init = package / "__init__.py"
     init.write_text(init.read_text().replace("0.5.23+ddtree.sim", version))
     if kind == "stock":
