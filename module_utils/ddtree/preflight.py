@@ -26,8 +26,9 @@ def stops(checks: Sequence[Check]) -> list[str]:
 
 def table(checks: Sequence[Check]) -> list[str]:
     """The lines of one host's table, how many of each kind first; a remedy stands under its check."""
+    words = {"stop": "to stop for", "warn": "to look at", "note": "to know"}
     count = {level: sum(one.level == level for one in checks) for level in LEVELS}
-    told = [f"{count[level]} {word}" for level, word in (("stop", "to stop for"), ("warn", "to look at"), ("note", "to know")) if count[level]]
+    told = [f"{count[level]} {word}" for level, word in words.items() if count[level]]
     wide = max((len(one.check) for one in checks), default=0)
     lines = [", ".join(told) or "all well"]
     for one in checks:
