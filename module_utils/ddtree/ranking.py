@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .lossless import CHANGED
+from .lossless import compare as compare_answers
 from .results import cell_key, geometric_mean
 
 OBJECTIVES = ("balanced", "single-user", "aggregate")
@@ -51,8 +53,13 @@ def rank(records: Sequence[Mapping[str, Any]], objective: Any = "balanced", anch
         groups.setdefault(str(record["point"].get("name")), []).append(record)
     entries = [_entry(name, group) for name, group in groups.items()]
     complete = {key for entry in entries for key in entry["cells"]}
-    bar = _coding_bar(entries)
+    control = _coding_control(entries)
+    bar = 1.0 if any(entry["coding"] for entry in entries) else None
+    if control:
+        bar = control["coding"]["passed"] / control["coding"]["total"]
     for entry in entries:
+        both = control and control is not entry and entry["coding"]
+        entry["lossless"] = compare_answers(control["coding"], entry["coding"]) if control and both else None
         entry["tier"], entry["reasons"] = _tier(entry, complete, bar)
     shared = [entry for entry in entries if entry["tier"] < 2]
     common = sorted(set.intersection(*(set(entry["cells"]) for entry in shared))) if shared else sorted(complete)
@@ -199,14 +206,10 @@ def _mean_cell(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return mean
 
 
-def _coding_bar(entries: Sequence[Mapping[str, Any]]) -> float | None:
-    """The share of coding tasks to reach: that of the point without speculation when it was measured, else
-    all of them.
-    """
-    for entry in entries:
-        if entry["point"].get("dialect") == "none" and entry["coding"] and entry["status"] == "ok":
-            return entry["coding"]["passed"] / entry["coding"]["total"]
-    return 1.0 if any(entry["coding"] for entry in entries) else None
+def _coding_control(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The point without speculation, where its coding was checked: what it passes is the bar for all."""
+    found = (one for one in entries if one["point"].get("dialect") == "none" and one["coding"] and one["status"] == "ok")
+    return next(found, None)
 
 
 def _tier(entry: Mapping[str, Any], complete: set[tuple[int, int]], bar: float | None) -> tuple[int, list[str]]:
@@ -225,7 +228,11 @@ def _tier(entry: Mapping[str, Any], complete: set[tuple[int, int]], bar: float |
     if bar is not None and coding and coding["passed"] / coding["total"] < bar - 1e-9:
         cut = sum(task.get("outcome") == "truncated" for task in coding.get("tasks") or [])
         why = f" ({cut} cut by the token limit)" if cut else ""
-        reasons.append(f"coding {coding['passed']} of {coding['total']}{why}")
+        mine = entry["lossless"] or {}
+        chance = f", which chance explains (p {mine['p_worse']:.2f})" if mine.get("worse") and mine["p_worse"] >= 0.05 else ""
+        reasons.append(f"coding {coding['passed']} of {coding['total']}{why}{chance}")
+    if (entry["lossless"] or {}).get("verdict") == CHANGED:
+        reasons.append(f"greedy answers changed: {entry['lossless']['why']}")
     return (1 if reasons else 0), reasons
 
 

@@ -61,6 +61,7 @@ def point(report: Report, entry: Mapping[str, Any]) -> dict[str, Any]:
         "accept_length": [min(there), max(there)] if there else None,
         "accept_by_context": {str(context): accept_at(report, entry, context) for context in report.contexts},
         "coding": entry["coding"],
+        "lossless": entry["lossless"],
         "cells": [{"context": key[0], "concurrency": key[1], **cell} for key, cell in entry["cells"].items()],
         "restart": entry["restart"],
         "restart_seconds": restart_seconds(entry),

@@ -6,11 +6,14 @@ import json
 from typing import Any
 
 from .comparison import counts
+from .lossless import CHANGED, words
 from .report import DASH, Report, accepts, clean, coding_text
 from .report_data import HEAT, accept_at, flags, heat_maps, settings, spread
 from .report_data import environment as environment_of
 from .report_data import hosts as hosts_of
 from .report_pieces import MOST_ROWS, esc, shaded, signed, table, word
+
+MOST_MISSED = 8
 
 
 def heat(report: Report) -> str:
@@ -55,23 +58,26 @@ def accept_table(report: Report) -> str:
 
 def coding(report: Report) -> str:
     checked = [entry for entry in report.entries if entry["coding"]][:MOST_ROWS]
-    names = list(dict.fromkeys(str(task.get("name")) for entry in checked for task in entry["coding"].get("tasks") or []))
-    if not checked or not names:
+    if not checked:
         return ""
     rows = []
     for entry in checked:
-        outcomes = {str(task.get("name")): task for task in entry["coding"].get("tasks") or []}
-        cells: list[tuple[Any, str]] = [(entry["name"], "l"), (coding_text(entry), "")]
-        for name in names:
-            outcome = (outcomes.get(name) or {}).get("outcome")
-            cells.append((outcome, "l good" if outcome == "passed" else "l bad"))
-        rows.append((cells, ""))
-    header = [("point", "l"), ("passed", ""), *((name, "l") for name in names)]
+        missed = [task for task in entry["coding"].get("tasks") or [] if task.get("outcome") != "passed"]
+        told = ", ".join(f"{task.get('name')} {task.get('outcome')}" for task in missed[:MOST_MISSED])
+        told += f" and {len(missed) - MOST_MISSED} more" if len(missed) > MOST_MISSED else ""
+        found = entry["lossless"]
+        answers = DASH if not found or not found["compared"] else f"{found['same']} of {found['compared']} the same"
+        verdict = found["verdict"] if found and found["compared"] else DASH
+        rows.append(([(entry["name"], "l"), (coding_text(entry), ""), (told or DASH, "l wrap bad" if missed else "l"),
+                      (answers, "l"), (verdict, "l bad" if verdict == CHANGED else "l")], ""))  # fmt: skip
+    first = next((entry for entry in checked if entry["lossless"] and entry["lossless"].get("first")), None)
+    seen = f'<p class="note">{esc(first["name"])}: {esc(words(first["lossless"]))}</p>' if first else ""
+    header = [("point", "l"), ("passed", ""), ("not passed", "l"), ("answers against none", "l"), ("", "l")]
     note = (
-        "Verification is lossless in theory, so a miss is an answer that was cut, a harness fault or an "
-        "engine bug; the detail is in the result file."
+        "Verification is lossless in theory: a miss is an answer that was cut, a harness fault or an engine bug, and greedy answers part "
+        "from those of the point without speculation no more often than near ties explain. Details are in the result files."
     )
-    return f'<h2>Coding check</h2><p class="note">{esc(note)}</p>{table(header, rows)}'
+    return f'<h2>Coding check</h2><p class="note">{esc(note)}</p>{table(header, rows)}{seen}'
 
 
 def hosts(report: Report) -> str:
