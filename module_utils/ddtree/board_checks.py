@@ -19,24 +19,22 @@ RECOVERY = {1: "a reset", 2: "a reboot of the host", 3: "a drain", 4: "a drain a
 
 def checks(facts: Mapping[str, Any], want: Want) -> Iterator[Check]:
     """All of them, in the order of the table."""
-    yield from _nvml(facts["boards"])
+    yield from _nvml(facts, want)
     if facts["boards"]["error"] is None:
         for check in (_count, _memory, _equal, _modes, _health, _xids, _holders, _backends, _persistence):
             yield from check(facts, want)
 
 
-def _nvml(boards: Mapping[str, Any]) -> Iterator[Check]:
+def _nvml(facts: Mapping[str, Any], want: Want) -> Iterator[Check]:
+    boards = facts["boards"]
     if boards["error"]:
         yield Check("GPU driver", "stop", boards["error"]["message"], boards["error"]["remedy"])
         return
     yield Check("GPU driver", "ok", f"{boards['driver'] or 'not told'}, up to CUDA {boards['cuda'] or 'not told'}")
+    whole = want.used and len(want.boards(facts)) == len(want.used)  # the lost ones are not the engine's
     for one in boards["lost"]:
-        yield Check(
-            f"GPU {one['index']}",
-            "stop",
-            f"cannot be read: {one['error']}",
-            "reset or reseat the board, or reboot the host; MIG must be off",
-        )
+        remedy = "reset or reseat the board, or reboot the host; MIG must be off"
+        yield Check(f"GPU {one['index']}", "warn" if whole else "stop", f"cannot be read: {one['error']}", remedy)
 
 
 def _count(facts: Mapping[str, Any], want: Want) -> Iterator[Check]:

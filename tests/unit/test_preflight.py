@@ -84,6 +84,8 @@ CASES: dict[str, Case] = {
     "lost": (changed(**LOST), WANT, "GPU 3", "stop", "GPU is lost"),
     "lost, too few": (changed(**LOST), WANT, "GPUs", "stop", "7 of NVIDIA H200, gpu_host_gpus asks for 8"),
     "lost, not ours": (changed(**LOST), wanted(gpus=7, tp=4), "GPUs", "ok", "7 of"),
+    "lost, and none that is used": (changed(**LOST), wanted(gpus=7, tp=2, used=("0", "GPU-1")), "GPU 3", "warn", "GPU is lost"),
+    "lost, and used": (changed(**LOST), wanted(gpus=7, tp=2, used=("2", "3")), "GPU 3", "stop", "GPU is lost"),
     "no board": (changed(boards_gpus=[]), WANT, "GPUs", "stop", "0 of no kind"),
     "tp above the boards": (changed(**SHORT), wanted(gpus=4), "GPUs", "stop", "4 of NVIDIA H200, tp is 8"),
     "tp above the boards, but it runs": (changed(**SHORT), wanted(gpus=4, running=True), "GPUs", "warn", "tp is 8"),
