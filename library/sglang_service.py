@@ -95,6 +95,11 @@ options:
   router_worker:
     description: The URL by which the router reaches this server; made of O(host) and O(port) if not given.
     type: str
+  secrets:
+    description: Further values that no output may show, as of the unit's environment.
+    type: list
+    elements: str
+    default: []
   drain_timeout:
     description: Seconds that requests in flight get before the stop.
     type: float
@@ -267,6 +272,7 @@ ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
     "router_url": {"type": "str"},
     "router_api_key": {"type": "str", "no_log": True},
+    "secrets": {"type": "list", "elements": "str", "default": [], "no_log": True},
     "router_worker": {"type": "str"},
     "drain_timeout": {"type": "float", "default": 30},
     "stop_timeout": {"type": "float", "default": 240},
@@ -387,7 +393,8 @@ def main() -> None:
         import requests  # noqa: F401  the server port needs it; say so before anything is stopped
     except ImportError:
         module.fail_json(msg=missing_required_lib("requests"), exception=traceback.format_exc())
-    secrets = [module.params[name] for name in ("api_key", "admin_api_key", "router_api_key") if module.params[name]]
+    keys = [module.params[name] for name in ("api_key", "admin_api_key", "router_api_key")]
+    secrets = [one for one in [*keys, *module.params["secrets"]] if one]
     store = Memory(module.params["state_dir"], module.params["name"])
     try:
         with store.locked({key: module.params[key] for key in ("runner", "state", "config_id")}):

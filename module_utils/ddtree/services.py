@@ -31,6 +31,7 @@ _SHOWN = (
     "EnvironmentFiles",
     "NeedDaemonReload",
 )
+_ANY_LINE = re.compile(r"^(\w+)=(.*)")
 _SECRET_LINE = re.compile(r"^(\w*(?:KEY|TOKEN|SECRET|PASSWORD)\w*)=(.*)", re.IGNORECASE)
 
 
@@ -275,9 +276,11 @@ def _definition(paths: Sequence[str], secrets: Sequence[str]) -> str:
             lines.append(f"# {path}: {error.strerror}")
             continue
         for secret in secrets:
-            text = text.replace(secret, _digest(secret))
+            for written in (secret, secret.replace("%", "%%")):  # supervisord's files double the sign
+                text = text.replace(written, _digest(secret))
+        sign = _ANY_LINE if path.endswith(".keys") else _SECRET_LINE
         meant = [line.rstrip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", ";"))]
-        lines += [_SECRET_LINE.sub(lambda found: f"{found[1]}={_digest(found[2])}", line) for line in meant]
+        lines += [sign.sub(lambda found: f"{found[1]}={_digest(found[2])}", line) for line in meant]
     return "\n".join(lines)
 
 
