@@ -1,7 +1,11 @@
-"""All coding tasks, and which of them a check asks for."""
+"""All coding tasks, and which of them a check asks for.
+
+`python -m ddtree.coding_set` prints the programs of those beyond the origin's, as the simulated engine keeps them in programs.json.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from difflib import get_close_matches
 
@@ -29,3 +33,13 @@ def select(names: Sequence[str]) -> list[Task]:
             raise ValueError(f"{name} is no coding task or set; {hint}")
         chosen.update((task.name, task) for task in known[name])
     return list(chosen.values())
+
+
+def programs() -> str:
+    """{name: {right, wrong}} as JSON text."""
+    known = {task.name: {"right": task.reference, "wrong": task.wrong} for task in (*SHORT, *MEDIUM, *LONG)}
+    return json.dumps(known, indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    print(programs(), end="")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ddtree.codecheck import defines, extract, same
+from ddtree.coding_set import ALL, programs
+from ddtree.coding_tasks import Task
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "roles" / "simulated_host" / "files" / "site"))
@@ -60,10 +65,32 @@ def test_hostile_programs_compile() -> None:
 @pytest.mark.parametrize(
     ("prompt", "names"),
     [("Write a Python function gcd(a, b).", ["gcd"]), ("Implement fib(n) and word_count(text).", ["fib", "word_count"]),
-     ("Tell me about gcd.", []), ("Write a function that sorts.", []), ("Describe the sea.", [])],
+     ("Tell me about gcd.", []), ("A function of its life: tokens.", []),
+     ("Write `life(board)` in Python, and a gcd.", ["life", "gcd"]),
+     ("Write a function that sorts.", []), ("Describe the sea.", [])],
 )  # fmt: skip
 def test_which_prompts_are_coding_prompts(prompt: str, names: list[str]) -> None:
     assert coding.asked(prompt) == names
+
+
+def test_the_programs_that_the_engine_knows_are_those_of_the_tasks() -> None:
+    kept = (ROOT / "roles/simulated_host/files/site/sglang/sim/programs.json").read_text()
+    assert kept == programs(), "run: PYTHONPATH=module_utils python -m ddtree.coding_set > .../sim/programs.json"
+
+
+@pytest.mark.parametrize("task", ALL, ids=lambda task: task.name)
+def test_each_coding_task_is_answered_as_asked(task: Task) -> None:
+    assert coding.asked(task.prompt) == [task.name]
+    answers = [coding.answer(task.prompt, [task.name], mode) for mode in ("right", "wrong", "hostile")]
+    codes = [extract(answer, task.name).code or "" for answer in answers]
+    assert len(set(codes)) == 3 and all(defines(code, task.name) for code in codes[:2])
+    cut, ended = text.answer(task.prompt, 4096, False, "truncated")
+    assert len(cut) == 4096 and not ended
+    space: dict[str, Any] = {}
+    exec(codes[0], space)
+    for arguments, wanted in task.cases:
+        given, said = json.loads(json.dumps([list(arguments), wanted]))
+        assert same(json.dumps(space[task.name](*given)), said), arguments
 
 
 def test_text_is_the_same_for_the_same_prompt_and_ends_by_itself() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import zlib
+from pathlib import Path
 from typing import Any
 
 MODES = ("right", "wrong", "truncated", "hostile", "empty")
@@ -97,6 +100,16 @@ def gcd(a, b):
 """,
 }
 
+# The other functions that coding checks ask for, by name: {right, wrong}.
+MORE: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("programs.json").read_text(encoding="utf-8"))
+_MORE_HOSTILE = (
+    "def {name}(*given):\n    while True:\n        pass\n",
+    "import os\nos._exit(0)\ndef {name}(*given):\n    return None\n",
+    "def {name}(*given):\n    return open('/etc/passwd').read()\n",
+    "import os\ndef {name}(*given):\n    while True:\n        os.fork()\n",
+)
+
+_CALLED = re.compile(r"`(\w+)\(")  # of the others' names some are ordinary words
 _ASKED = re.compile(r"\b(is_palindrome|merge_sorted|word_count|fib|gcd)\b")
 _CODE = re.compile(r"\b(python|function|def|implement|code|program)\b", re.IGNORECASE)
 THINKING = "Let me think about the edge cases of this function before I write it down. "
@@ -104,9 +117,10 @@ THINKING = "Let me think about the edge cases of this function before I write it
 
 def asked(prompt: str) -> list[str]:
     """The functions a prompt asks for, each once, in its order; empty for any other prompt."""
-    if not any(name in prompt for name in RIGHT):  # a long prompt is searched once, fast
+    called = [name for name in _CALLED.findall(prompt) if name in MORE] if "`" in prompt else []
+    if not called and not any(name in prompt for name in RIGHT):  # a long prompt is searched once, fast
         return []
-    return list(dict.fromkeys(_ASKED.findall(prompt))) if _CODE.search(prompt) else []
+    return list(dict.fromkeys([*called, *_ASKED.findall(prompt)])) if _CODE.search(prompt) else []
 
 
 def answer(prompt: str, functions: list[str], mode: Any) -> str:
@@ -125,6 +139,9 @@ def answer(prompt: str, functions: list[str], mode: Any) -> str:
 
 
 def _program(name: str, mode: str, prompt: str) -> str:
+    if name in MORE:
+        hostile = _MORE_HOSTILE[zlib.crc32(name.encode()) % len(_MORE_HOSTILE)].format(name=name)
+        return hostile if mode == "hostile" else MORE[name]["wrong" if mode == "wrong" else "right"]
     if mode in ("wrong", "hostile"):
         return {"wrong": WRONG, "hostile": HOSTILE}[mode][name]
     text = prompt.lower()
