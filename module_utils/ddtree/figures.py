@@ -119,8 +119,7 @@ def cell(
     rounds = _rounds(counted, repeats(records, per_repeat))
     half, method = _half_width(rounds, steady, sizes, concurrency, tokens)
     held = math.fsum(max(0.0, min(one.ended or end, end) - max(one.sent, begin)) for one in records) / length
-    known = [one.cached_tokens for one in good if one.cached_tokens is not None]
-    cached = sum(known) if known else grown.get("cached_tokens_total")
+    cached = _cached(good, grown)
     found: dict[str, Any] = {
         "context": context, "concurrency": concurrency, "requests": len(measured), "errors": len(measured) - len(good),
         "output_tokens": round(tokens), "seconds": round(length, 4), "output_tok_s": round(rate, 3),
@@ -138,7 +137,7 @@ def cell(
         "tokens_per_chunk": round(sum(sizes) / len(sizes), 3) if sizes else None,
         "achieved_concurrency": round(held, 3),
         "prompt_tokens": {"min": min(one.prompt_tokens or 0 for one in good), "max": max(one.prompt_tokens or 0 for one in good)},
-        "cached_tokens": None if cached is None else int(cached),
+        "cached_tokens": cached,
         "request_tokens": sum(one.tokens or 0 for one in good), "verify_steps": sum(one.verify_steps or 0 for one in good),
         "finish_reasons": dict(Counter(one.finish for one in good)),
         "error_kinds": dict(Counter(one.error or "cut" for one in measured if not one.ok)),
@@ -192,6 +191,15 @@ def _per_prompt(good: Sequence[Record], passages: int) -> list[dict[str, Any]]:
         row["seconds"] = round(row["seconds"] + one.events[-1][0] - begin, 6)
         row["verify_steps"] += one.verify_steps or 0
     return [found[at] for at in sorted(found)]
+
+
+def _cached(good: Sequence[Record], grown: Mapping[str, float]) -> int | None:
+    """Prompt tokens from the prefix cache, as the answers tell, else their share of what the counter grew by; None when nobody tells."""
+    known = [one.cached_tokens for one in good if one.cached_tokens is not None]
+    if known:
+        return sum(known)
+    counted, requests = grown.get("cached_tokens_total"), grown.get("num_requests_total", 0.0)
+    return None if counted is None else round(counted * min(1.0, len(good) / requests) if requests else counted)
 
 
 def _full_from(records: Sequence[Record]) -> float:

@@ -144,6 +144,7 @@ def test_an_answer_that_is_not_streamed_has_no_times_of_tokens() -> None:
 def test_cached_tokens_that_nobody_tells_are_unknown() -> None:
     assert figures([record()])["cached_tokens"] is None
     assert figures([record()], cached_tokens_total=7.0)["cached_tokens"] == 7
+    assert figures([record()], cached_tokens_total=7.0, num_requests_total=4.0)["cached_tokens"] == 2  # warm-up is in the counter too
     assert figures([record(cached_tokens=3)], cached_tokens_total=7.0)["cached_tokens"] == 3
 
 
