@@ -21,7 +21,7 @@ from .prompts import Book
 from .slots import Cost, Share, Slots
 from .wire import Client, Record
 
-STREAMS_PER_PROCESS = 256
+STREAMS_PER_PROCESS = 128
 POLL = 0.005  # seconds between looks at what the leading process says
 MEASURE, END, CUT, FIRST_TALLY = range(4)  # places in the shared memory
 
