@@ -44,7 +44,7 @@ def complaint(name: str, value: Any, option: Mapping[str, Any]) -> str:
 
 def _complaints(name: str, value: Any, option: Mapping[str, Any]) -> Iterator[str]:
     kind = str(option.get("type", "str"))
-    if option.get("choices"):
+    if option.get("choices") and kind != "list":
         yield from _choice(name, value, [str(one) for one in option["choices"]])
     elif kind == "int":
         yield from _whole(name, value)
@@ -102,7 +102,7 @@ def _list(name: str, value: Any, option: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(items, (list, tuple)):
         yield f"{name} is {short(value)}: a list is wanted"
         return
-    inner = {"type": option.get("elements", "raw"), "controller": option.get("controller"), "options": option.get("options")}
+    inner = {"type": option.get("elements", "raw"), **{key: option.get(key) for key in ("controller", "options", "choices")}}
     for index, one in enumerate(items):
         yield from (said.replace(name, f"{name}[{index}]", 1) for said in _complaints(name, one, inner))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +102,24 @@ def test_any_host_is_judged(variables: dict[str, Any]) -> None:
     given = inventory({"a": variables, "b": {}}, required=["ddtree_server_model"])
     for said in [*mistakes(given), *rules(given)]:
         assert isinstance(said, str) and "\n" not in said
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("roles/*/meta/argument_specs.yml")), ids=lambda path: path.parent.parent.name)
+def test_every_default_of_every_role_is_accepted(path: Path) -> None:
+    for spec in yaml.safe_load(path.read_text())["argument_specs"].values():
+        for name, option in (spec.get("options") or {}).items():
+            value = option.get("default", "")
+            if "{{" not in str(value) and not option.get("required"):
+                assert complaint(name, value, option) == ""
+
+
+def test_choices_of_a_list_are_those_of_its_items() -> None:
+    option = {"type": "list", "elements": "str", "choices": ["systemd", "bwrap"]}
+    assert complaint("x", [], option) == complaint("x", ["bwrap"], option) == ""
+    assert complaint("x", ["bwrap", "bwarp"], option) == "x[1] is 'bwarp': one of systemd, bwrap is wanted; did you mean bwrap?"
 
 
 def test_what_cannot_be_told_is_said_with_its_reason() -> None:
