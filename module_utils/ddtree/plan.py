@@ -56,7 +56,8 @@ def lines(hosts: Mapping[str, Mapping[str, Any]], share: str, controls: Iterable
         told += [f"  note: {note}" for note in notes]
     told.append(_share_line(hosts, share))
     told.append(_time_line(hosts, share))
-    told.append("at the end each host " + {"best": "serves the best point", "previous": "serves what it ran before", "stop": "is stopped"}[leave])
+    ends = {"best": "serves the best point", "previous": "serves what it ran before", "stop": "is stopped"}
+    told.append(f"at the end each host {ends[leave]}")
     return told
 
 

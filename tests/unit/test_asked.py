@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,12 +16,12 @@ from ddtree.points import Point, controls, expand
 SERVER = Server(python="/p", model="/m", drafter="/d", block_size=8)
 
 
-def names(spec: dict[str, object]) -> list[str]:
+def names(spec: dict[str, Any]) -> list[str]:
     return [point.name for point in expand(spec, {})]
 
 
 def test_any_flag_is_an_axis_and_has_its_name_in_the_point() -> None:
-    asked = {"budget": [8, 12], "flags": {"mem_fraction_static": [0.8, 0.85], "enable-mixed-chunk": [True, False]}}
+    asked: dict[str, Any] = {"budget": [8, 12], "flags": {"mem_fraction_static": [0.8, 0.85], "enable-mixed-chunk": [True, False]}}
     assert names(asked) == [
         f"b{budget}-w2048{mixed}-mem_fraction_static.{fraction}"
         for budget in (8, 12)

@@ -45,7 +45,7 @@ def test_split_ends_with_the_fleet_and_replicate_with_its_slowest_host() -> None
 
 
 def test_hosts_with_other_points_are_told_apart_and_nothing_is_guessed() -> None:
-    hosts = {"h0": {"runs": runs("a", done=("a",)), "expected": {}}, "h1": {"runs": runs("a"), "expected": GUESS}}
+    hosts: dict[str, Any] = {"h0": {"runs": runs("a", done=("a",)), "expected": {}}, "h1": {"runs": runs("a"), "expected": GUESS}}
     told = plan.lines(hosts, "replicate", [], "best")
     assert "  a, has its result already on h0" in told
     assert "expected wall time: unknown, for no earlier start on every host tells" in told
