@@ -6,8 +6,8 @@ import json
 
 import sweeping
 
-# Loads of 24 s, as a sweep of a real engine spends most of its time in them; the anchor is what all hosts serve already.
-LONG = ("--extra-vars=@sweeps/seed.yml", "--extra-vars=sweep_controls=false", "--extra-vars=simulated_host_time_scale=15")
+# Loads of 20 s, as a sweep of a real engine spends most of its time in them; the anchor is what all hosts serve already.
+LONG = ("--extra-vars=@sweeps/seed.yml", "--extra-vars=sweep_controls=false", "--extra-vars=simulated_host_time_scale=18")
 
 
 def test_split_takes_less_than_45_percent_of_the_time_of_one_host() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+import time
 
 import sweeping
 
@@ -14,10 +17,12 @@ def test_the_points_of_a_host_that_dies_are_taken_up_by_the_others() -> None:
     second = sweeping.wait_for("lost", host="gpu03", event="cell")  # its first point is measured
     sweeping.wait_for("lost", host="gpu03", event="point_ended")
     while sum(one["event"] == "step" and one.get("step") == "cell" and one["host"] == "gpu03" for one in sweeping.events("lost")) < 2:
+        time.sleep(0.05)
         if any(one["event"] == "idle" and one["host"] == "gpu03" for one in sweeping.events("lost")):
             raise AssertionError("gpu03 got no second point")
     at = [one["point"] for one in sweeping.events("lost") if one["event"] == "point" and one["host"] == "gpu03"][-1]
-    subprocess.run(["podman", "kill", sweeping.container("gpu03")], check=True, capture_output=True)
+    engine = os.environ.get("CONTAINER_ENGINE") or ("podman" if shutil.which("podman") else "docker")
+    subprocess.run([engine, "kill", sweeping.container("gpu03")], check=True, capture_output=True)
     code = process.wait(300)
     lost = [one for one in sweeping.events("lost") if one["event"] == "lost"]
     found = sweeping.measured("lost")
