@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 MIB = 1024 * 1024
+_SECRET_FLAG = re.compile(r"--?[\w-]*(key|token|secret|password)", re.IGNORECASE)
 
 
 class GpuError(Exception):
@@ -52,11 +54,21 @@ class Gpu:
     holders: tuple[Holder, ...] = ()
 
 
+def without_keys(argv: Iterable[str]) -> list[str]:
+    """A command line without the values of flags that carry a key, a token or a password."""
+    shown: list[str] = []
+    for one in argv:
+        secret = bool(shown) and "=" not in shown[-1] and _SECRET_FLAG.fullmatch(shown[-1]) is not None
+        flag, sign, _ = one.partition("=")
+        shown.append("***" if secret else f"{flag}=***" if sign and _SECRET_FLAG.fullmatch(flag) else one)
+    return shown
+
+
 def process(pid: int, **known: Any) -> Holder:
     """Name a process as an operator would: its title and user."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            argv = [part for part in file.read().decode(errors="replace").split("\0") if part]
+            argv = without_keys(part for part in file.read().decode(errors="replace").split("\0") if part)
         with open(f"/proc/{pid}/comm") as file:
             name = " ".join(argv)[:120] or file.read().strip()
         uid = os.stat(f"/proc/{pid}").st_uid

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ddtree.gpus import GpuError, Smi, process
+from ddtree.gpus import GpuError, Smi, process, without_keys
 
 ROWS = "0, GPU-a, NVIDIA H200, 143771, 0\n1, GPU-b, NVIDIA H200, 143771, {used}\n"
 
@@ -43,6 +43,21 @@ def test_br13_a_board_that_is_gone_is_an_error(wanted: tuple[str, ...]) -> None:
 def test_no_boards_at_all_is_an_error() -> None:
     with pytest.raises(GpuError):
         smi("").read()
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown"),
+    [
+        (["python", "--api-key", "s3cret", "--port", "1"], "python --api-key *** --port 1"),
+        (["x", "--admin-api-key=s3cret"], "x --admin-api-key=***"),
+        (["x", "--hf-token", "s3cret"], "x --hf-token ***"),
+        (["x", "--tokenizer-path", "/m"], "x --tokenizer-path /m"),
+        (["x", "key", "value"], "x key value"),
+        ([], ""),
+    ],
+)
+def test_br90_a_key_of_another_process_is_not_told_on(argv: list[str], shown: str) -> None:
+    assert " ".join(without_keys(argv)) == shown
 
 
 def test_a_process_is_named_with_its_user() -> None:
