@@ -17,7 +17,7 @@ def site(host: Remote, *words: str) -> subprocess.CompletedProcess[str]:
                f"--inventory={ROOT}/molecule/install/inventory", f"--limit={host.name},localhost", "--extra-vars=budget=12 topk=6 gpu_host_install=false",
                *words, ROOT / "site.yml"]  # fmt: skip
     return subprocess.run(
-        [str(word) for word in command], env=environment, cwd=ROOT, text=True, timeout=300, check=False,
+        [str(word) for word in command], env=environment, cwd=ROOT, text=True, timeout=600, check=False,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
 

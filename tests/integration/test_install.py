@@ -75,7 +75,7 @@ class Role:
             *words,
         ]
         done = subprocess.run(
-            [str(word) for word in command], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+            [str(word) for word in command], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
         )
         said = done.stdout + done.stderr
         assert (done.returncode != 0) == fails, said[-4000:]
