@@ -72,7 +72,7 @@ def coding(report: Report) -> str:
                       (answers, "l"), (verdict, "l bad" if verdict == CHANGED else "l")], ""))  # fmt: skip
     first = next((entry for entry in checked if entry["lossless"] and entry["lossless"].get("first")), None)
     seen = f'<p class="note">{esc(first["name"])}: {esc(words(first["lossless"]))}</p>' if first else ""
-    header = [("point", "l"), ("passed", ""), ("not passed", "l"), ("answers against none", "l"), ("", "l")]
+    header = [("point", "l"), ("passed", ""), ("not passed", "l"), ("answers against none", "l"), ("verdict", "l")]
     note = (
         "Verification is lossless in theory: a miss is an answer that was cut, a harness fault or an engine bug, and greedy answers part "
         "from those of the point without speculation no more often than near ties explain. Details are in the result files."
@@ -94,7 +94,7 @@ def hosts(report: Report) -> str:
     anchor, apart = report.schedule.get("anchor"), spread(found)
     words = ["Speed against the fleet's mean at what several hosts measured."]
     if anchor:
-        words.append(f"Points were dealt out, and each host measured {anchor}; by it all other figures are put on the mean host.")
+        words.append(f"Points were dealt out, and each host measured the anchor, point {anchor}; by it all other figures are put on the mean host.")
     if apart is not None:
         words.append(f"Hosts differ by up to {apart:.1%}.")
     return f'<h2>Hosts</h2><p class="note">{esc(" ".join(words))}</p>{table(header, rows)}'
