@@ -94,7 +94,9 @@ def hosts(report: Report) -> str:
     anchor, apart = report.schedule.get("anchor"), spread(found)
     words = ["Speed against the fleet's mean at what several hosts measured."]
     if anchor:
-        words.append(f"Points were dealt out, and each host measured the anchor, point {anchor}; by it all other figures are put on the mean host.")
+        words.append(
+            f"Points were dealt out, and each host measured the anchor, point {anchor}; by it all other figures are put on the mean host."
+        )
     if apart is not None:
         words.append(f"Hosts differ by up to {apart:.1%}.")
     return f'<h2>Hosts</h2><p class="note">{esc(" ".join(words))}</p>{table(header, rows)}'
