@@ -34,7 +34,7 @@ def start(name: str, *words: str, hosts: tuple[str, ...] = HOSTS) -> subprocess.
 
 def sweep(name: str, *words: str, hosts: tuple[str, ...] = HOSTS, code: int = 0) -> str:
     """Run it to its end; what it printed."""
-    ended = start(name, *words, hosts=hosts).wait(600)
+    ended = start(name, *words, hosts=hosts).wait(1200)
     said = (RESULTS.parent / f"fleet-{name}.log").read_text()
     assert ended == code, f"ended with {ended}: {said[-4000:]}"
     return said
@@ -45,7 +45,7 @@ def events(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")] if path.exists() else []
 
 
-def wait_for(name: str, seconds: float = 300, **wanted: Any) -> dict[str, Any]:
+def wait_for(name: str, seconds: float = 600, **wanted: Any) -> dict[str, Any]:
     """The first event that has these keys and values."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
