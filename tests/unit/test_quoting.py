@@ -17,7 +17,10 @@ from ddtree.quoting import (
     supervisor_command,
     supervisor_env,
     systemd_exec,
+    systemd_path,
     systemd_word,
+    unit_name,
+    user_name,
 )
 
 HOSTILE = [
@@ -201,3 +204,36 @@ def test_names_of_variables_are_checked(name: str) -> None:
     ):
         with pytest.raises(QuoteError):
             attempt()
+
+
+@given(texts)
+@example("/srv/%h")
+def test_a_path_is_one_line_that_systemd_reads_as_it_is_or_it_is_refused(text: str) -> None:
+    path = f"/{text}"
+    try:
+        written = systemd_path(path, "ddtree_server_home")
+    except QuoteError:
+        assert set(path) & set("*?[\\\t") or path.endswith(" ")
+    else:
+        assert "\n" not in written and written.replace("%%", "%") == path and not written.endswith("\\")
+        assert "%" not in written.replace("%%", "")
+
+
+@pytest.mark.parametrize("path", ["", "relative", "-/optional", "~", "/a\nExecStart=/b", "/a\\", "/a*", "/a ", "/a\x00"])
+def test_a_path_that_a_directive_reads_otherwise_is_refused(path: str) -> None:
+    with pytest.raises(QuoteError, match="ddtree_server_home"):
+        systemd_path(path, "ddtree_server_home")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", "a\nb", "-a", "a%n", "é", "a@"])
+def test_a_name_that_no_unit_has_is_refused(name: str) -> None:
+    with pytest.raises(QuoteError, match="ddtree_server_unit"):
+        unit_name(name)
+    assert unit_name("ddtree") == "ddtree" and unit_name("ddtree-2@gpu0.x") == "ddtree-2@gpu0.x"
+
+
+@pytest.mark.parametrize("name", ["", "0", "root\nUser=x", "a b", "-a", "%n", "a:b"])
+def test_a_name_that_no_account_has_is_refused(name: str) -> None:
+    with pytest.raises(QuoteError, match="ddtree_server_user"):
+        user_name(name)
+    assert user_name("ddtree") == "ddtree"
