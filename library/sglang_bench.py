@@ -49,7 +49,7 @@ options:
     description: File on the host that prompts are made of; needed to measure. A text, or JSON records (JSONL, ShareGPT).
     type: path
   requests:
-    description: Requests of one repeat; in a closed loop never fewer than O(concurrency). Warm-up comes on top.
+    description: Requests of one repeat, in a closed loop made up to a multiple of O(concurrency). Warm-up comes on top.
     type: int
     default: 0
   repeats_least:

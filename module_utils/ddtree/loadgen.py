@@ -71,8 +71,10 @@ class CellSpec:
 
     @property
     def per_repeat(self) -> int:
-        """Requests of one repeat: as asked, but in a closed loop never fewer than the slots."""
-        return max(self.requests, 1 if self.rate else self.concurrency)
+        """Requests of one repeat: as asked, in a closed loop made up to as many of each slot, or the window's edges would weigh."""
+        if self.rate:
+            return max(1, self.requests)
+        return self.concurrency * max(1, -(-self.requests // self.concurrency))
 
     @property
     def enough(self) -> Enough:

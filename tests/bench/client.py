@@ -74,7 +74,8 @@ def guidellm(url: str, streams: int, requests: int, folder: Path) -> list[Any]:
 def bench_serving(url: str, streams: int, requests: int, folder: Path) -> list[Any]:
     return [PEERS / "sglang/bin/python", ROOT / "tests/bench/files/bench_serving.py", "--backend", "sglang", "--base-url", url, "--model",
             folder / "tokenizer", "--dataset-name", "random-ids", "--tokenize-prompt", "--random-input-len", CONTEXT,
-            "--random-output-len", TOKENS, "--random-range-ratio", "1.0", "--num-prompts", requests, "--max-concurrency", streams, "--disable-tqdm", "--output-file",
+            "--random-output-len", TOKENS, "--random-range-ratio", "1.0", "--num-prompts", requests,
+            "--max-concurrency", streams, "--disable-tqdm", "--output-file",
             folder / "bench_serving.jsonl"]  # fmt: skip
 
 

@@ -4,7 +4,8 @@
 
 The truth server gives each answer its first token and then a fixed number of tokens at exact moments, in events of the shapes that the
 real engine was recorded with, so output token/s, accept length and TTFT are known. Each cell is measured as the role benchmark does it.
-The server's own lateness is shown: a cell in which the machine made the server itself late says nothing, and is measured again.
+The lateness of the server's writes and of the client's event loop is shown; a cell in which either was late is measured again, at most
+twice, since a busy machine does that as well.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ddtree.loadgen import CellSpec, run_cell  # noqa: E402
 CORPUS = ROOT / "roles" / "benchmark" / "files" / "corpus" / "prose.txt"
 TTFT, PACE, STEPS = 0.15, 0.05, 24
 MIXED = [3, 1, 8, 2, 5, 7, 4, 6]
-LATE_MS = 4.0  # p99 of the server's writes beyond which the machine was busy
+LATE_MS = 4.0  # p99 of the server's writes, and of the client's event loop, beyond which the machine was busy
 TRIES = 3
 WITHIN = {"output_tok_s": 0.01, "accept_length": 0.01, "ttft": 0.02}
 TTFT_MS = 2.0  # or so many milliseconds, if that is more
@@ -76,18 +77,18 @@ def main() -> None:
             for sizes, api in kinds:
                 for _ in range(TRIES):
                     row = measure(truth, concurrency, sizes, api, quick)
-                    if row["late_ms"] <= LATE_MS:
+                    if max(row["late_ms"], row["found"]["client"]["lag_ms_p99"]) <= LATE_MS:
                         break
                     again += 1
                 rows.append(row)
                 show(row)
     worst = {name: round(max(abs(one["errors"][name]) for one in rows), 5) for name in WITHIN}
     missed = [one for one in rows if not good(one)]
-    late = [one for one in rows if one["late_ms"] > LATE_MS]
+    late = [one for one in rows if max(one["late_ms"], one["found"]["client"]["lag_ms_p99"]) > LATE_MS]
     print(f"\n{len(rows) - len(missed)} of {len(rows)} cells within 1% (token/s, accept length) and 2 ms or 2% (TTFT p50 and p99); TTFT "
-          f"off by at most {max(one['ttft_off_ms'] for one in rows):.2f} ms. {again} measured again because the server itself was late; in "
-          f"{len(late)} it was late to the last.")  # fmt: skip
-    print(json.dumps({"max_error": worst, "cells": len(rows), "missed": len(missed), "server_late": len(late)}))
+          f"off by at most {max(one['ttft_off_ms'] for one in rows):.2f} ms. {again} measured again because server or client was late; in "
+          f"{len(late)} one was late to the last.")  # fmt: skip
+    print(json.dumps({"max_error": worst, "cells": len(rows), "missed": len(missed), "late": len(late)}))
 
 
 def show(row: dict[str, Any]) -> None:

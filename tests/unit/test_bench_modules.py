@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "roles" / "benchmark"
 CORPUS = str(ROLE / "files" / "corpus" / "code.txt")
 KEY = "s3cret-key"
-CELL = {"context": 100, "concurrency": 2, "corpus": CORPUS, "requests": 3, "output_tokens": 9, "repeats_most": 1}
+CELL = {"context": 100, "concurrency": 2, "corpus": CORPUS, "requests": 4, "output_tokens": 9, "repeats_most": 1}
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_cell_that_a_result_file_takes(run: Any, tmp_path: Path) -> None:
         found = run("sglang_bench", url=fake.url, api_key=KEY, **CELL)
     assert found["changed"] is False and found["server"]["max_running_requests"] == 64
     record, changed = merge(tmp_path / "p.json", {"config_id": "a", "cells": [found["cell"]]})
-    assert changed and record["cells"][0]["requests"] == 3 and record["cells"][0]["corpus"]["name"] == "code"
+    assert changed and record["cells"][0]["requests"] == 4 and record["cells"][0]["corpus"]["name"] == "code"
 
 
 def test_what_returns_is_documented(run: Any) -> None:
@@ -111,7 +111,7 @@ def test_the_line_tells_figures_doubts_and_the_time_left(run: Any) -> None:
         found = run("sglang_bench", url=fake.url, number=2, of=6, began=time.time() - 10, **CELL)
     assert re.fullmatch(
         r"cell 2 of 6, ctx 100, C 2: [\d.]+ tok/s( \+-[\d.]+%)?, [\d.]+ per user, TTFT \d+ ms, accept length 4.50 \(requests\), "
-        r"3 requests in \d+ s; about 2\d s left; cached: 150 of 300 prompt tokens came from the prefix cache(; .*)?", found["line"]
+        r"4 requests in \d+ s; about 2\d s left; cached: 200 of 400 prompt tokens came from the prefix cache(; .*)?", found["line"]
     )  # fmt: skip
 
 
@@ -158,4 +158,4 @@ def test_the_role_says_what_it_does_by_itself() -> None:
     assert {name: option["default"] for name, option in spec.items() if not option.get("required")} == defaults
     used = {word for path in (ROLE / "tasks").glob("*.yml") for word in re.findall(r"\bbenchmark_\w+", path.read_text())}
     used |= set(re.findall(r"\bbenchmark_\w+", (ROLE / "vars" / "main.yml").read_text() + (ROLE / "defaults" / "main.yml").read_text()))
-    assert set(spec) - used == set() and used - set(spec) <= {"benchmark_cell"}
+    assert set(spec) - used == set() and used - set(spec) <= {"benchmark_cell", "benchmark_settings"}

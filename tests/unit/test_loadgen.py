@@ -105,6 +105,12 @@ def test_usage_only_at_the_end_is_spread_and_marked() -> None:
     assert codes(found) == {"usage_at_end"} and found["output_tok_s"] == pytest.approx(4 * TOKENS / 0.22, rel=0.05)
 
 
+@pytest.mark.parametrize(("asked", "slots", "made"), [(0, 5, 5), (4, 1, 4), (4, 3, 6), (8, 4, 8), (9, 4, 12)])
+def test_a_repeat_has_as_many_requests_of_each_slot(asked: int, slots: int, made: int) -> None:
+    assert CellSpec("u", 1, slots, "c", requests=asked).per_repeat == made
+    assert CellSpec("u", 1, slots, "c", requests=asked, rate=1.0).per_repeat == max(1, asked)
+
+
 def test_no_usage_is_a_failure() -> None:
     with Fake(usage="none") as fake, pytest.raises(CellError, match=r"no usage \d+ times"):
         measure(fake, api="chat")

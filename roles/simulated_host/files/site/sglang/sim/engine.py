@@ -337,6 +337,8 @@ class Engine:
         self.cache.clear()
         self.carry.owed = 0.0
         self.total_steps = self.total_tokens = 0
+        self._iterations, self._interval_steps, self._interval_tokens = 0.0, 0, 0  # the interval of the decode log begins anew as well
+        self._interval_began = time.monotonic()
         self.cumulative_accept_length = None
         self._log("Cache flushed successfully!")
         return True
