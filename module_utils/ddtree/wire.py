@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import time
@@ -21,6 +22,7 @@ READ_BUFFER = 1 << 22  # a native event carries the whole answer so far
 _COUNT = re.compile(rb'"completion_tokens": ?(\d+)')
 _UNFINISHED = re.compile(rb'"finish_reason": ?null')
 NAME = re.compile(r"^(?:sglang[:_])?(\w+)(?:\{[^}]*\})? +([0-9.eE+-]+)")
+END_WAIT = 1.0  # seconds
 OVERLOAD = "overload"  # the kind of failure of an arrival that found too many requests in flight
 clock = time.perf_counter
 
@@ -224,7 +226,7 @@ class Client:
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             record.error, record.detail = "bad answer", self._words(error)
         finally:
-            record.ended, record.sent = clock(), abs(record.sent)
+            record.ended, record.sent = record.ended or clock(), abs(record.sent)
             record.detail = redact(record.detail, self.secrets)
         return record
 
@@ -237,6 +239,10 @@ class Client:
             rest = lines.pop()
             for line in lines:
                 if line.startswith(b"data:") and not reader.line(line[5:].strip(), now):
+                    reader.record.ended = now
+                    if not content.at_eof():  # the end of the body, without which the connection could not be used again
+                        with contextlib.suppress(asyncio.TimeoutError):
+                            await asyncio.wait_for(content.read(), END_WAIT)
                     return
         if rest.startswith(b"data:"):
             reader.line(rest[5:].strip(), clock())

@@ -48,6 +48,7 @@ class Fake:
     finish: str = "stop"
     bodies: list[dict[str, Any]] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
+    peers: set[Any] = field(default_factory=set)  # connections that were made
     flushed: int = 0
     started: int = 0
     in_flight: int = 0
@@ -89,6 +90,7 @@ class Fake:
         async def keyed(request: web.Request, handler: Any) -> web.StreamResponse:
             given = request.headers.get("Authorization", "")
             self.keys.add(given)
+            self.peers.add(request.transport.get_extra_info("peername") if request.transport else None)
             if self.key and given != f"Bearer {self.key}":
                 return web.json_response({"error": "Unauthorized"}, status=401)
             if self.dead and request.transport is not None:

@@ -92,6 +92,12 @@ def test_the_same_seed_sends_the_same_prompts() -> None:
     assert sorted(prompts(one))[:8] == sorted(prompts(two))[:8] and not set(prompts(one)) & set(prompts(three))
 
 
+def test_connections_are_used_again() -> None:
+    with Fake() as fake:
+        measure(fake, requests=12, repeats_most=1)
+    assert len(fake.peers) <= 4 + 4  # one for each slot, and those that asked before and beside the load
+
+
 def test_reasoning_counts_as_output() -> None:
     with Fake(reasoning=5) as fake:
         found = measure(fake, api="chat")
