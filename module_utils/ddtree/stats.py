@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 LEVELS = (50, 95, 99)
 ALLOWANCE = 0.005  # relative standard deviation of an engine in minutes although nothing changed; repeats may miss it
 LOOKS = 1.3  # an interval looked at after each repeat must fit with so much to spare, or luck would end the measuring
 MARGIN = 0.01  # differences below it matter to nobody
 LEAST_REPEATS, MOST_REPEATS = 3, 30
+LEAST_PASSAGES = 4  # that two cells must share to be compared passage by passage
 
 
 def percentile(values: Sequence[float], level: float) -> float:
@@ -271,12 +272,41 @@ def compare(one: Sequence[Sample], other: Sequence[Sample], margin: float = MARG
     if starts is not None:
         method += " and the spread between starts"
         halves.append(t_quantile((1 + confidence) / 2, starts[1]) * starts[0] * math.sqrt(2))
-    half, step = math.hypot(*halves), math.log(rate(second) / rate(first))
+    return _comparison(math.log(rate(second) / rate(first)), math.hypot(*halves), margin, method, confidence)
+
+
+def _comparison(step: float, half: float, margin: float, method: str, confidence: float) -> Comparison:
+    """From a difference of logarithms and the half width of its interval."""
     shown = abs(step) > half and abs(step) >= math.log1p(margin)
     verdict = (FASTER if step > 0 else SLOWER) if shown else OPEN
     usual, nine = t_quantile((1 + confidence) / 2, 1e6), t_quantile(0.9, 1e6)
     visible = math.expm1(half * (usual + nine) / usual)
     return Comparison(verdict, math.exp(step), math.exp(step - half), math.exp(step + half), max(margin, visible), method)
+
+
+def compare_cells(one: Mapping[str, Any], other: Mapping[str, Any], margin: float = MARGIN,
+                  starts: tuple[float, int] | None = None, confidence: float = 0.95) -> Comparison:  # fmt: skip
+    """`compare` for two cells of result files: passage by passage where both have the same ones, else by the rates of their repeats.
+
+    The ratio is that of output_tok_s. Raises ValueError when there is too little to judge by.
+    """
+    found, more = None, 0.0
+    if one.get("seed") == other.get("seed") and one.get("corpus") == other.get("corpus"):
+        passages = [[Sample(row["prompt"], row["tokens"], row["seconds"]) for row in cell.get("per_prompt") or []
+                     if row["tokens"] > 0 and row["seconds"] > 0] for cell in (one, other)]  # fmt: skip
+        shared = {sample.prompt for sample in passages[0]} & {sample.prompt for sample in passages[1]}
+        if len(shared) >= LEAST_PASSAGES:
+            both = [[sample for sample in side if sample.prompt in shared] for side in passages]
+            found = compare(both[0], both[1], margin, starts, confidence)
+            more = math.sqrt(2) * _allowed(confidence)  # once more, since sums of passages do not tell repeats apart
+    if found is None:
+        rates = [[Sample("", row["output_tok_s"], 1.0, number) for number, row in enumerate(cell.get("repeats") or [])
+                  if row["output_tok_s"]] for cell in (one, other)]  # fmt: skip
+        if min(map(len, rates)) < 2:
+            raise ValueError("too little was measured to compare: two repeats of each are the least")
+        found = compare(rates[0], rates[1], margin, starts, confidence)
+    half, step = math.hypot(math.log(found.high / found.low) / 2, more), math.log(other["output_tok_s"] / one["output_tok_s"])
+    return _comparison(step, half, margin, found.method, confidence)
 
 
 def start_spread(rates: Sequence[float]) -> tuple[float, int]:

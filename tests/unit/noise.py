@@ -8,8 +8,9 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ddtree.stats import Sample, enough, t_quantile
+from ddtree.stats import Sample, enough, ratio_half_width, t_quantile
 
 RECORDED = Path(__file__).resolve().parents[2] / "docs" / "gpu-results.json"
 # Assumed, since the recorded engine accepted no draft and its cells were measured once each.
@@ -67,13 +68,41 @@ class Cell:
             if enough(samples, precision) if precision is not None else took >= seconds and number > 1:
                 return samples, took
 
+    def as_the_role_does(self, faster: float = 1.0, least: int = 3, most: int = 8, seconds: float = 60.0) -> tuple[dict[str, Any], float]:
+        """A cell as roles/benchmark measures and records it: small repeats on end, one passage after another, until 3%, or a cap."""
+        per_repeat, took = max(self.slots, 4), 0.0
+        repeats: list[dict[str, float]] = []
+        rows: dict[int, dict[str, Any]] = {}
+        drift, at = self.pick.gauss(0, DRIFT), 0
+        while True:
+            drift = drift / 2 + math.sqrt(0.75) * self.pick.gauss(0, DRIFT)
+            sums = [0.0, 0.0]
+            for _ in range(per_repeat):
+                passage = at % len(self.prompts)
+                tokens = max(20, min(LIMIT, round(self.lengths[passage] * spread(self.pick, LENGTHS))))
+                speed = (
+                    faster * self.tok_s / self.slots * self.prompts[passage] * spread(self.pick, self.noise) * spread(self.pick, ACCEPTANCE)
+                )
+                lasted = tokens / (speed * (1 + drift))
+                row = rows.setdefault(passage, {"prompt": passage, "tokens": 0, "seconds": 0.0})
+                row["tokens"], row["seconds"] = row["tokens"] + tokens, row["seconds"] + lasted
+                sums = [sums[0] + tokens, sums[1] + (lasted + FIRST_TOKEN) / self.slots]
+                at += 1
+            repeats.append({"output_tokens": sums[0], "seconds": sums[1], "output_tok_s": sums[0] / sums[1]})
+            took += sums[1]
+            half = ratio_half_width([one["output_tokens"] for one in repeats], [one["seconds"] for one in repeats])
+            number = len(repeats)
+            if (number >= least and half is not None and half <= 0.03) or number >= most or took + took / number > seconds:
+                total = sum(one["output_tokens"] for one in repeats) / took
+                return {"seed": "0", "per_prompt": list(rows.values()), "repeats": repeats, "output_tok_s": total}, took
 
-def cells(pick: random.Random, each: int) -> Iterable[tuple[tuple[int, int], Cell]]:
+
+def cells(pick: random.Random, each: int, passages: int = LEAST_PROMPTS) -> Iterable[tuple[tuple[int, int], Cell]]:
     """`each` cells for every place of the matrix, with prompts and a recorded noise of their own."""
     noise = request_noise()
     for context, slots, tok_s in CELLS:
         for _ in range(each):
-            count = max(slots, LEAST_PROMPTS)
+            count = max(slots, passages)
             prompts = [spread(pick, PROMPTS) for _ in range(count)]
             lengths = [pick.uniform(120, 400) for _ in range(count)]
             yield (context, slots), Cell(pick, tok_s, slots, pick.choice(noise[slots]), prompts, lengths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from ddtree.stats import (
     SLOWER,
     Sample,
     compare,
+    compare_cells,
     enough,
     mean_interval,
     percentile,
@@ -126,6 +128,40 @@ def test_error_rates_of_comparisons() -> None:
         apart += (compare(first, better).verdict == FASTER) + (compare(again, worse).verdict == SLOWER)
         pairs += 1
     assert pairs == 240 and same / pairs >= 0.95 and apart / pairs / 2 >= 0.90, (same / pairs, apart / pairs / 2)
+
+
+def test_error_rates_of_cells_as_the_role_records_them() -> None:
+    """The defaults, which end after 60 s, and the time that 5% take."""
+    told = {}
+    for seconds, most in ((60.0, 8), (180.0, 24)):
+        same = apart = pairs = 0
+        for _, cell in cells(random.Random(1), 60, 32):
+            first, again, better = (cell.as_the_role_does(by, most=most, seconds=seconds)[0] for by in (1.0, 1.0, 1.05))
+            same += compare_cells(first, again).verdict == OPEN
+            apart += compare_cells(first, better).verdict == FASTER
+            pairs += 1
+        told[seconds] = (same / pairs, apart / pairs)
+    assert told[60.0][0] >= 0.95 and told[60.0][1] >= 0.65 and told[180.0][0] >= 0.95 and told[180.0][1] >= 0.90, told
+
+
+def test_cells_are_compared_by_what_they_share() -> None:
+    def cell(rate: float, passages: int = 8, seed: str = "0", repeats: int = 3) -> dict[str, Any]:
+        rows = [{"prompt": at, "tokens": 200, "seconds": 200 / rate / (1 + at / 10)} for at in range(passages)]
+        return {
+            "seed": seed,
+            "per_prompt": rows,
+            "output_tok_s": rate,
+            "repeats": [{"output_tok_s": rate * (1 + at / 1000)} for at in range(repeats)],
+        }
+
+    found = compare_cells(cell(100), cell(108))
+    assert (found.verdict, found.method, round(found.ratio, 6)) == (FASTER, "pairs of the same prompt", 1.08)
+    for other in (cell(108, seed="1"), cell(108, passages=2)):  # other texts, or too few
+        found = compare_cells(cell(100), other)
+        assert (found.verdict, found.method, round(found.ratio, 6)) == (FASTER, "repeats of the same prompts", 1.08)
+    assert compare_cells(cell(100), cell(108), starts=(0.05, 3)).verdict == OPEN
+    with pytest.raises(ValueError, match="two repeats of each"):
+        compare_cells(cell(100, seed="1"), cell(108, repeats=1))
 
 
 def test_error_rates_where_starts_differ() -> None:
