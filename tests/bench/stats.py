@@ -30,7 +30,7 @@ WAYS: tuple[tuple[str, float | None, float], ...] = (
 )  # fmt: skip
 
 
-ROLE: tuple[tuple[str, int, float], ...] = (("role_defaults", 8, 60), ("role_24_repeats_180_s", 24, 180))
+ROLE: tuple[tuple[str, int, float], ...] = (("role_defaults", 8, 60), ("role_32_repeats_240_s", 32, 240))
 
 
 def as_the_role_does(most: int, seconds: float, each: int) -> dict[tuple[int, int], dict[str, float]]:
