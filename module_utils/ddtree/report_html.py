@@ -145,7 +145,8 @@ def _points(report: Report) -> str:
         speculates = point.get("dialect") != "none"
         notes = list(entry["reasons"])
         notes += [f"same engine as {', '.join(entry['aliases'])}"] if entry["aliases"] else []
-        notes += [f"not measured on {', '.join(entry['lost_hosts'])}"] if entry["lost_hosts"] else []
+        dealt_out = report.schedule.get("share") == "split"  # then another host has it, and nothing is missing
+        notes += [f"not measured on {', '.join(entry['lost_hosts'])}"] if entry["lost_hosts"] and not dealt_out else []
         notes += [f"{key} {value}" for key, value in (point.get("flags") or {}).items()]
         notes += [f"tp {point['tp']}"] if point.get("tp") != usual_tp and point.get("tp") else []
         notes += [f"with {' '.join(point['extra_args'])}"] if point.get("extra_args") else []
