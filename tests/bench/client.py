@@ -73,7 +73,7 @@ def guidellm(url: str, streams: int, requests: int, folder: Path) -> list[Any]:
 
 def bench_serving(url: str, streams: int, requests: int, folder: Path) -> list[Any]:
     return [PEERS / "sglang/bin/python", ROOT / "tests/bench/files/bench_serving.py", "--backend", "sglang", "--base-url", url, "--model",
-            folder / "tokenizer", "--dataset-name", "random-ids", "--tokenize-prompt", "--random-input-len", CONTEXT,
+            "x", "--tokenizer", folder / "tokenizer", "--dataset-name", "random-ids", "--tokenize-prompt", "--random-input-len", CONTEXT,
             "--random-output-len", TOKENS, "--random-range-ratio", "1.0", "--num-prompts", requests,
             "--max-concurrency", streams, "--disable-tqdm", "--output-file",
             folder / "bench_serving.jsonl"]  # fmt: skip
@@ -151,6 +151,7 @@ def tokenizer(home: Path) -> None:
     (snapshot / "tokenizer_config.json").write_text(
         json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>", "model_max_length": 1000000})
     )
+    (snapshot / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     python = next(PEERS / name / "bin/python" for name in INSTALL if (PEERS / name / "complete").exists())
     subprocess.run([python, "-c", code, snapshot / "tokenizer.json"], check=True, capture_output=True)
 

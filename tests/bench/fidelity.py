@@ -37,7 +37,7 @@ def measure(truth: Truth, concurrency: int, sizes: list[int], api: str, quick: b
     tokens = 1 + sum(sizes[at % len(sizes)] for at in range(STEPS))
     truth.plan(TTFT, PACE, sizes, tokens)
     spec = CellSpec(
-        truth.url, 256, concurrency, str(CORPUS), requests=max(concurrency, 4 if quick else 6), output_tokens=tokens, api=api,
+        truth.url, 256, concurrency, str(CORPUS), requests=max(concurrency, 4), output_tokens=tokens, api=api,
         repeats_least=1 if quick else 3, repeats_most=1 if quick else 3, precision=0.0,
     )  # fmt: skip
     found = run_cell(spec)
