@@ -57,6 +57,11 @@ options:
     description: Fields of server_info with the values that prove the configuration.
     type: dict
     default: {}
+  log_proofs:
+    description: Regular expressions of lines by which this build logs what it loaded. One that is missing is told in RV(notes).
+    type: list
+    elements: str
+    default: []
   gpus:
     description: Indices or UUIDs of the GPUs that the unit uses; empty means all of the host.
     type: list
@@ -264,6 +269,7 @@ ARGUMENT_SPEC = {
     "admin_api_key": {"type": "str", "no_log": True},
     "config_id": {"type": "str", "default": ""},
     "expect": {"type": "dict", "default": {}},
+    "log_proofs": {"type": "list", "elements": "str", "default": []},
     "gpus": {"type": "list", "elements": "str", "default": []},
     "state_dir": {"type": "path", "default": "/var/lib/ddtree-ops"},
     "idle_mib": {"type": "int", "default": 1024},
@@ -284,6 +290,7 @@ _WANTED = (
     "state",
     "config_id",
     "expect",
+    "log_proofs",
     "min_tokens",
     "idle_mib",
     "drain_timeout",

@@ -8,6 +8,7 @@ configuration asked for. A model list, a health path or a log line is never proo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -116,11 +117,8 @@ class Lifecycle:
         """Look before anything changes; return why the unit must be taken down ('' = nothing to do)."""
         state = self.outcome.before = self.service.state()
         if not state.exists:
-            raise self.phases.failure(
-                "invalid_config",
-                f"unit {self.service.name} does not exist on this host",
-                "run the role ddtree_server first: it writes the unit",
-            )
+            missing = f"unit {self.service.name} does not exist on this host"
+            raise self.phases.failure("invalid_config", missing, "run the role ddtree_server first: it writes the unit")
         if state.masked and self.want.state in ("started", "restarted"):
             raise self.phases.failure(
                 "invalid_config",
@@ -245,10 +243,9 @@ class Lifecycle:
             if state.invocation and state.invocation != old and (state.main_pid or state.stopped):
                 return state
             if state.active == "failed" and state.result == "start-limit-hit":
+                limit = "the manager refuses to start the unit: start limit hit"
                 raise self.phases.failure(
-                    "crash_loop",
-                    "the manager refuses to start the unit: start limit hit",
-                    "read the log of the earlier starts; systemctl reset-failed clears the limit",
+                    "crash_loop", limit, "read the log of the earlier starts; systemctl reset-failed clears the limit"
                 )
             if self.clock.now() > deadline:
                 raise self.phases.failure(
@@ -269,11 +266,9 @@ class Lifecycle:
                 self.ground.require_own(listener, self.service.pids())
                 break
             if self.clock.now() > deadline:
-                raise self.phases.failure(
-                    "load_timeout",
-                    f"the port is still refused after {self.clock.now() - began:.0f} s",
-                    "raise ready_timeout if the log still advances; else the load hangs (NCCL, disk)",
-                )
+                late = f"the port is still refused after {self.clock.now() - began:.0f} s"
+                remedy = "raise ready_timeout if the log still advances; else the load hangs (NCCL, disk)"
+                raise self.phases.failure("load_timeout", late, remedy)
             self.clock.sleep(LOAD_POLL)
         self.outcome.ready["load_seconds"] = round(self.clock.now() - began, 2)
         self.phases.detail = f"port open after {self.clock.now() - began:.1f} s"
@@ -301,11 +296,8 @@ class Lifecycle:
                 )
             self.clock.sleep(LOAD_POLL)
         if answer.tokens < self.want.min_tokens:
-            raise self.phases.failure(
-                "generation_failed",
-                f"the answer has {answer.tokens} tokens, {self.want.min_tokens} were asked",
-                "the engine ends generations early: check the model and its chat template",
-            )
+            few = f"the answer has {answer.tokens} tokens, {self.want.min_tokens} were asked"
+            raise self.phases.failure("generation_failed", few, "the engine ends generations early: check the model and its chat template")
         self.outcome.ready.update(
             seconds=round(answer.seconds, 3),
             http_status=answer.status,
@@ -324,6 +316,7 @@ class Lifecycle:
         self.ground.require_own(listener, self.service.pids())
         info = self.outcome.info = dict(self.server.info())
         self._require_configuration(info, answer)
+        self._compare_log()
         self._learn(info)
         self.outcome.vram_after = self.ground.used_mib()
         self._remember(self.outcome.after, self.service.definition(), "ready")
@@ -343,6 +336,13 @@ class Lifecycle:
                 "check drop-ins, wrappers and the dialect: something between the unit and the engine changed it",
                 mismatch=wrong,
             )
+
+    def _compare_log(self) -> None:
+        """The start log should say the same as server_info; a line can be lost, so a missing one is told and no failure."""
+        lines = self.service.log(self.outcome.after) if "load_seconds" in self.outcome.ready else []
+        for proof in self.want.log_proofs if lines else ():
+            if not any(re.search(proof, line) for line in lines):
+                self.outcome.notes.append(f"the log of this start has no line like {proof!r}, by which this build shows what it loaded")
 
     # -- in and out of service ---------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -140,6 +140,7 @@ class Want:
     state: str = "started"  # started, restarted, stopped, probed
     config_id: str = ""
     expect: Mapping[str, Any] = field(default_factory=dict)  # server_info fields that prove the configuration
+    log_proofs: Sequence[str] = ()  # regular expressions of lines that a start of this configuration logs
     min_tokens: int = 32
     drain_timeout: float = 30.0
     stop_timeout: float = 240.0

@@ -149,7 +149,7 @@ def main() -> None:
     print(table(found))
     print(
         f"\nsglang_service beyond the engine's own drain, release, load and first generation, {len(over)} restarts: median "
-        f"{overhead['median']} s, 95th percentile {overhead['p95']} s; the median is {overhead['median'] / 3.6:.2f}% of six minutes. Of that, "
+        f"{overhead['median']} s, 95th percentile {overhead['p95']} s; that is {overhead['median'] / 3.6:.2f}% of six minutes. Of that, "
         + ", ".join(f"{name} {median(one['phases'][name] for one in proven):.2f} s" for name in ("inspect", "start", "verify"))
         + f". Starting and ending Python, as for any module, comes on top: {before:.2f} s."
     )

@@ -34,6 +34,12 @@ def test_a_cold_start_is_ready_when_the_first_generation_came() -> None:
     assert world.time > world.at('"GET /v1/models HTTP/1.1" 200') + 1, "the model list came a second before the first generation"
 
 
+def test_the_line_of_the_draft_runner_is_found_and_another_window_is_noted() -> None:
+    proof = r"Initialized DFLASH draft runner\..*draft_window_size={}, compact_cache"
+    assert run(Recorded("good"), log_proofs=[proof.format(2048)]).notes == []
+    assert "draft_window_size=512" in run(Recorded("good"), log_proofs=[proof.format(512)]).notes[0]
+
+
 def test_a_killed_scheduler_is_told_five_seconds_before_its_parent_ends() -> None:
     world = Recorded("good")
     run(world)
