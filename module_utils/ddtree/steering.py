@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .stats import ratio_half_width
+from .stats import LOOKS, ratio_half_width
 from .wire import OVERLOAD, Record
 
 LEAST_FOR_INTERVAL = 3
@@ -82,7 +82,7 @@ class Steering:
     def _enough(self, now: float) -> str:
         done, enough = len(self.marks) - 1, self.enough
         half = self.half_width()
-        if done >= enough.least and half is not None and half <= enough.precision:
+        if done >= enough.least and half is not None and half * LOOKS <= enough.precision:
             return "precision"
         if done >= enough.most:
             return "repeats"
