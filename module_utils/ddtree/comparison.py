@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .results import ResultError, load_sweep, validate
-from .stats import FASTER, MARGIN, OPEN, SLOWER, Sample
-from .stats import compare as compare_samples
+from .stats import FASTER, MARGIN, OPEN, SLOWER, compare_cells
 
 SAME, UNKNOWN = OPEN, "no interval"
 
@@ -62,11 +61,12 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _verdict(now: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
-    """By the repeats where both sides kept them, else by their intervals; a side without an interval counts as its figure alone."""
-    before, after = _samples(then), _samples(now)
-    if min(len(before), len(after)) >= 2:
-        found = compare_samples(before, after)
+    """By passages or repeats where both sides kept them, else by their intervals; a side without one counts as its figure alone."""
+    try:
+        found = compare_cells(then, now)
         return {"low": found.low, "high": found.high, "verdict": found.verdict, "method": found.method}
+    except ValueError:
+        pass  # too little was kept to judge by
     halves = [_half(then), _half(now)]
     if halves == [None, None]:
         return {"low": None, "high": None, "verdict": UNKNOWN, "method": ""}
@@ -76,10 +76,6 @@ def _verdict(now: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
     method = "both intervals" if None not in halves else "the interval of one side"
     verdict = (FASTER if step > 0 else SLOWER) if shown else SAME
     return {"low": math.exp(step - half), "high": math.exp(step + half), "verdict": verdict, "method": method}
-
-
-def _samples(cell: Mapping[str, Any]) -> list[Sample]:
-    return [Sample("", float(rate), 1.0, number) for number, rate in enumerate(cell.get("repeats") or [])]
 
 
 def _half(cell: Mapping[str, Any]) -> float | None:

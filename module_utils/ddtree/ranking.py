@@ -192,8 +192,9 @@ def _mean_cell(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         values = [float(one[key]) for one in found if one.get(key)]
         mean[key] = geometric_mean(values) if values else None
     interval = [one["ci95"] for one in found if isinstance(one.get("ci95"), list) and len(one["ci95"]) == 2 and None not in one["ci95"]]
-    rates = [one.get("output_tok_s") for one in found[0].get("repeats") or []] if len(found) == 1 else []
-    mean["repeats"] = rates if all(rates) else []
+    alone = found[0] if len(found) == 1 else {}
+    mean["repeats"] = list(alone.get("repeats") or [])
+    mean.update({key: alone.get(key) for key in ("seed", "corpus", "per_prompt")})  # by which two cells are compared passage by passage
     if len(found) == 1:
         mean["low"], mean["high"] = (interval[0][0], interval[0][1]) if interval else (None, None)
     else:  # between hosts the spread says more than one host's interval

@@ -62,7 +62,7 @@ def point(report: Report, entry: Mapping[str, Any]) -> dict[str, Any]:
         "accept_by_context": {str(context): accept_at(report, entry, context) for context in report.contexts},
         "coding": entry["coding"],
         "lossless": entry["lossless"],
-        "cells": [{"context": key[0], "concurrency": key[1], **cell} for key, cell in entry["cells"].items()],
+        "cells": [{"context": key[0], "concurrency": key[1], **_figures(cell)} for key, cell in entry["cells"].items()],
         "restart": entry["restart"],
         "restart_seconds": restart_seconds(entry),
         "failures": entry["failures"],
@@ -77,6 +77,12 @@ def speed_up(report: Report, entry: Mapping[str, Any], dialect: str) -> dict[str
         return None
     found = {key: entry[key] / control[key] for key in ("score", "single_user", "aggregate") if entry[key] and control[key]}
     return found or None
+
+
+def _figures(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell without what only a comparison needs; of its repeats the rates."""
+    kept = {key: value for key, value in cell.items() if key not in ("seed", "corpus", "per_prompt")}
+    return {**kept, "repeats": [one.get("output_tok_s") for one in cell["repeats"]]}
 
 
 def accept_at(report: Report, entry: Mapping[str, Any], context: int) -> float | None:
