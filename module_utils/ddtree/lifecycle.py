@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .gpus import Holder
 from .ground import Ground
 from .invocation import Invocation
 from .phases import Phases
@@ -262,8 +263,7 @@ class Lifecycle:
         while True:
             self.invocation.still_possible(loading=lambda: f"{max(self.ground.used_mib())} MiB")
             listener = self.server.listener()
-            if listener:
-                self.ground.require_own(listener, self.service.pids())
+            if listener and self._is_own(listener):
                 break
             if self.clock.now() > deadline:
                 late = f"the port is still refused after {self.clock.now() - began:.0f} s"
@@ -313,7 +313,7 @@ class Lifecycle:
         listener = self.server.listener()
         if listener is None:
             raise self.phases.failure("crashed", "the port closed right after the generation", "read the log tail of this invocation")
-        self.ground.require_own(listener, self.service.pids())
+        self._is_own(listener)
         info = self.outcome.info = dict(self.server.info())
         self._require_configuration(info, answer)
         self._compare_log()
@@ -321,6 +321,17 @@ class Lifecycle:
         self.outcome.vram_after = self.ground.used_mib()
         self._remember(self.outcome.after, self.service.definition(), "ready")
         self.phases.detail = f"configuration {self.want.config_id or 'as asked'} answered from pid {listener.pid}"
+
+    def _is_own(self, listener: Holder) -> bool:
+        """Whether the port is this unit's; raises where it is another's. What dies between two looks is looked at again."""
+        if listener.pid in self.service.pids():
+            return True
+        self.clock.sleep(LOAD_POLL)
+        self.invocation.still_possible()
+        again = self.server.listener()
+        if again:
+            self.ground.require_own(again, self.service.pids())
+        return again is not None
 
     def _require_configuration(self, info: Mapping[str, Any], answer: Generation) -> None:
         wrong = {key: {"asked": want, "loaded": info.get(key)} for key, want in self.want.expect.items() if info.get(key) != want}

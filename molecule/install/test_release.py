@@ -14,8 +14,8 @@ from remotehost import ROOT, Remote
 def site(host: Remote, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_HOME": str(ROOT / ".ansible"), "NO_COLOR": "1"}
     command = [ROOT / ".venv" / "bin" / "ansible-playbook", f"--inventory={ROOT}/molecule/shared/inventory",
-               f"--inventory={ROOT}/molecule/install/inventory", f"--limit={host.name},localhost", "--extra-vars=budget=12 topk=6 gpu_host_install=false",
-               *words, ROOT / "site.yml"]  # fmt: skip
+               f"--inventory={ROOT}/molecule/install/inventory", f"--limit={host.name},localhost",
+               "--extra-vars=budget=12 topk=6 gpu_host_install=false", *words, ROOT / "site.yml"]  # fmt: skip
     return subprocess.run(
         [str(word) for word in command], env=environment, cwd=ROOT, text=True, timeout=600, check=False,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -98,7 +98,7 @@ def neighbour(tmp_path: Path, nvml_library: Path) -> Iterator[Engine]:
 
 
 def test_a_restart_loses_no_request(unit: Unit, gateway: Gateway, neighbour: Engine) -> None:
-    there = {"router_url": gateway.url, "drain_timeout": 20}
+    there: dict[str, Any] = {"router_url": gateway.url, "drain_timeout": 20}
     first = unit.run("started", **there)
     assert first["phases"][-1]["detail"].endswith("back in the router"), first
     assert Router(gateway.url, neighbour.url).enrol()
