@@ -133,6 +133,22 @@ class Suite:
         if not self.config_id and not self.deploy_one({"dialect": "dflash", "window": 2048}, site=not self.found.get("deploys")):
             raise RuntimeError("the engine could not be deployed")
 
+    def user(self) -> None:
+        """The engine as the role runs it by default: under a user of its own, in the hardened unit."""
+        if not self.fits("own user", 150):
+            return
+        began, spec = time.monotonic(), {"dialect": "dflash", "window": 2048}
+        run = self.toolkit.role(spec, "started", ddtree_server_user="ddtree")
+        shown = self.unit.shown("User", "NoNewPrivileges", "ProtectSystem")
+        owner = Path(f"/proc/{shown['MainPID']}").owner() if int(shown["MainPID"]) else ""
+        fine = not run["failed"] and owner == shown["User"] == "ddtree" and shown["NoNewPrivileges"] == "yes"
+        self.keep("deploys", {
+            "point": spec, "ok": fine, "by": "role ddtree_server, user ddtree", "seconds": round(time.monotonic() - began, 1),
+            "phases": phases(run["result"]), "unit": shown,
+            "failure": {key: run["result"].get(key) for key in ("phase", "cause", "msg", "log_tail")} if run["failed"] else None,
+        })  # fmt: skip
+        self.config_id = ""
+
     # -- (b) ---------------------------------------------------------------------------------------------------------
 
     def restarts(self) -> None:

@@ -28,8 +28,9 @@ class Unit:
     def __init__(self, name: str, port: int) -> None:
         self.name, self.port = f"{name}.service", port
 
-    def shown(self) -> dict[str, str]:
-        text = say("systemctl", "show", self.name, "--property=ActiveState,SubState,Result,InvocationID,MainPID,ControlGroup,NRestarts")
+    def shown(self, *more: str) -> dict[str, str]:
+        names = ("ActiveState", "SubState", "Result", "InvocationID", "MainPID", "ControlGroup", "NRestarts", *more)
+        text = say("systemctl", "show", self.name, f"--property={','.join(names)}")
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
     def pids(self) -> list[int]:
