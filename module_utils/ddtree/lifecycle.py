@@ -19,7 +19,7 @@ from .phases import Phases
 from .ports import Clock, Generation, Gpus, Outcome, Request, RestartError, Router, Server, Service, UnitState, Want
 from .router import RouterError
 
-GATE_POLL = 0.1  # seconds between looks while stopping or releasing: two quiet looks end the gate
+GATE_POLL = 0.05  # seconds between looks while stopping or releasing: two quiet looks end the gate
 LOAD_POLL = 0.1  # seconds between looks while loading
 ANSWER_POLL = 0.02  # seconds between looks for an answer; the unit is looked at every LOAD_POLL
 KILL_AFTER = 1.0  # seconds that children get once the manager has given the unit up

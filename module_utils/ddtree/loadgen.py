@@ -118,7 +118,8 @@ class During:
     reason: str = ""
     measured: int = 0
     failed: int = 0
-    end: float = 0.0  # of the epoch
+    until: float = 0.0  # the end of the window, of the epoch
+    end: float = 0.0  # of what was asked of the server after it, of the epoch
     counters: dict[str, float] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
     waiting: int = 0
@@ -138,6 +139,7 @@ def run_cell(spec: CellSpec) -> dict[str, Any]:
         raise _explained(spec, error, log) from None
     found["began"] = round(wall, 3)
     found["wall_seconds"] = round(clock() - began, 3)
+    found["measured_until"] = round(during.until, 3)
     return found
 
 
@@ -304,8 +306,8 @@ async def _lead(spec: CellSpec, make_client: Callable[[], Client], load: Alone |
 
     async with make_client() as control, load.running(ended):
         await over.wait()
-        end = clock()
-        found = During(processes=load.processes, reason=steering.reason, measured=steering.measured, failed=steering.failed)
+        end, until = clock(), time.time()
+        found = During(processes=load.processes, reason=steering.reason, measured=steering.measured, failed=steering.failed, until=until)
         await load.close_window(end)
         found.end = time.time()
         found.counters = await control.counters()

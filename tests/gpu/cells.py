@@ -17,23 +17,23 @@ from truth import Unit
 sys.path.append(str(ROOT / "module_utils"))
 from ddtree import logs
 
-COUNTERS = {"tokens": "generation_tokens_total", "verify": "spec_verify_calls_total", "requests": "num_requests_total"}
+COUNTERS = {"finished": "generation_tokens_total", "decoded": "realtime_tokens_total"}
 CELL = re.compile(r"Measure the cell ctx (\d+), C (\d+)")
+PEER_REQUESTS = 12  # of a shape with one stream: bench_serving's mean needs no more, and each takes a second
 
 
 def counters(text: str) -> dict[str, float]:
-    """The named counters of a /metrics page, summed over their labels."""
+    """The tokens of a /metrics page: of ended requests, and of decode steps as of the engine's last log line."""
     found = dict.fromkeys(COUNTERS, 0.0)
     for line in text.splitlines():
-        name, _, value = line.partition(" ") if "{" not in line else (line[: line.index("{")], "", line.rsplit(" ", 1)[-1])
         for key, counter in COUNTERS.items():
-            if name.replace("sglang:", "") == counter:
-                found[key] += float(value)
+            if line.startswith(f"sglang:{counter}{{") and (key == "finished" or 'mode="decode"' in line):
+                found[key] += float(line.rsplit(" ", 1)[-1])
     return found
 
 
 class Sampler:
-    """Reads /metrics five times a second, beside the measurement."""
+    """Reads /metrics ten times a second, beside the measurement."""
 
     def __init__(self, unit: Unit) -> None:
         self.unit, self.seen = unit, []  # type: ignore[var-annotated]
@@ -49,21 +49,16 @@ class Sampler:
         self._thread.join()
 
     def _look(self) -> None:
-        while not self._over.wait(0.2):
+        while not self._over.wait(0.1):
+            began = time.time()
             status, text = self.unit.get("/metrics")
             if status == 200:
-                self.seen.append((time.time(), counters(text)["tokens"]))
+                self.seen.append({"at": (began + time.time()) / 2, **counters(text)})
 
-    def rate(self, begin: float, end: float, warm: float, measured: float) -> float | None:
-        """Tokens per second between the sample at which `warm` tokens were over and the last one within the measured ones.
-
-        The counter moves when a request ends, so both edges are taken where it has just moved."""
-        inside = [one for one in self.seen if begin <= one[0] <= end]
-        if len(inside) < 3:
-            return None
-        base = inside[0][1]
-        moved = [b for a, b in zip(inside, inside[1:]) if b[1] > a[1] and warm <= b[1] - base <= warm + measured]
-        return (moved[-1][1] - moved[0][1]) / (moved[-1][0] - moved[0][0]) if len(moved) > 2 else None
+    def rate(self, key: str, begin: float, end: float) -> float | None:
+        """Tokens per second between the first and the last move of a counter in a window: between moves it stands still."""
+        moved = [b for a, b in zip(self.seen, self.seen[1:]) if b[key] > a[key] and begin <= b["at"] <= end]
+        return (moved[-1][key] - moved[0][key]) / (moved[-1]["at"] - moved[0]["at"]) if len(moved) > 2 else None
 
 
 def log_figures(lines: list[tuple[float, str]], concurrency: int) -> dict[str, Any]:
@@ -117,14 +112,17 @@ def measure(toolkit: Toolkit, unit: Unit, out: Path, name: str, only: dict[str, 
         for (at, context, concurrency), end in zip(marks, ends):
             if (context, concurrency) == (cell["context"], cell["concurrency"]):
                 said = log_figures([one for one in journal if at <= one[0] <= end], concurrency)
-                length = cell.get("asked_output_tokens", 0)
-                warm = length * ((concurrency + 1) / 2 if concurrency > 1 else 0.5)
+                since = cell["measured_until"] - cell["seconds"]
+                own = cell.get("accept") or {}
                 cell["engine_tok_s"] = said.get("tok_s")
-                cell["engine_metrics_tok_s"] = sampler.rate(at, end, warm * 0.98, cell["requests"] * length)
+                cell["engine_metrics_tok_s"] = sampler.rate("finished", since, cell["measured_until"])
+                cell["engine_decoded_tok_s"] = sampler.rate("decoded", since, cell["measured_until"])
                 cell["accept"] = {
                     "requests": cell.get("accept_length"),
-                    "metrics": (cell.get("counters") or {}).get("accept_length"),
+                    "metrics": (own.get("metrics") or {}).get("length"),
                     "log": said.get("accept_length"),
                     "server_info": states[0].get("avg_spec_accept_length"),
+                    "toolkit": {source: (one or {}).get("length") for source, one in own.items()},
                 }
+    (out / "samples.json").write_text(json.dumps(sampler.seen))
     return list(record.get("cells", []))

@@ -312,7 +312,10 @@ class Suite:
         self.found["cells"] = cells.measure(self.toolkit, self.unit, self.asked.out, "loaded", {})
         self.save()
         environment = self.toolkit.values["ddtree_server_env"]
-        shapes = [f"{one['context']}:{one['concurrency']}:{one['requests']}" for one in self.found["cells"]]
+        shapes = [
+            f"{one['context']}:{one['concurrency']}:{one['requests'] if one['concurrency'] > 1 else cells.PEER_REQUESTS}"
+            for one in self.found["cells"]
+        ]
         length = str(self.found["cells"][0].get("asked_output_tokens", 256)) if shapes else "0"
         if not self.asked.hold and self.fits("bench_serving", 70):
             self.peer(shapes, length, environment)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,13 @@ def test_metrics_have_the_recorded_names_and_labels(engine: Engine) -> None:
     values = dict(re.findall(r"^(sglang:\w+)\{[^}]*\} (\S+)$", text, re.M))
     assert float(values["sglang:spec_verify_calls_total"]) > 0
     assert float(values["sglang:num_running_reqs"]) == 0
+
+
+def test_metrics_are_compressed_for_whoever_accepts_it(engine: Engine) -> None:
+    request = urllib.request.Request(f"{engine.url}/metrics", headers={"Accept-Encoding": "gzip, deflate"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.headers["Content-Encoding"] == "gzip"
+        assert b"sglang:generation_tokens_total" in gzip.decompress(answer.read())
 
 
 def test_counters_move_by_what_was_generated(engine: Engine) -> None:

@@ -123,11 +123,14 @@ class Fake:
         return web.json_response({"max_running_requests": self.limit, "context_length": self.context, "version": "fake",
                                   "served_model_name": "fake", "internal_states": ranks})  # fmt: skip
 
-    async def _metrics(self, _: web.Request) -> web.Response:
+    async def _metrics(self, http: web.Request) -> web.Response:
         self.strangers *= 2
         lines = [f'sglang:generation_tokens_total{{is_streaming="true"}} {self.tokens}.0', f"sglang:spec_verify_calls_total {self.steps}.0",
                  f'sglang:num_requests_total{{model_name="fake"}} {self.finished + self.strangers}.0', "# HELP x y"]  # fmt: skip
-        return web.Response(text="\n".join(lines))
+        found = web.Response(text="\n".join(lines))
+        if "gzip" in http.headers.get("Accept-Encoding", ""):  # as the real one does
+            found.enable_compression(web.ContentCoding.gzip)
+        return found
 
     async def _flush(self, _: web.Request) -> web.Response:
         if self.flush_busy > 0:

@@ -210,6 +210,7 @@ def test_repeats_go_on_until_the_interval_is_narrow() -> None:
     assert found["stopped"] == "precision" and found["precision_reached"] and len(found["repeats"]) >= 3
     assert found["requests"] == sum(one["requests"] for one in found["repeats"]) and "repeats, Student t" in found["ci95_method"]
     assert sum(one["requests"] for one in found["per_prompt"]) == found["requests"] and found["wall_seconds"] > found["seconds"]
+    assert found["began"] + found["seconds"] < found["measured_until"] < found["began"] + found["wall_seconds"]
     with Fake(ttft=0.02, pace=0.02) as fake:
         capped = measure(fake, requests=4, repeats_most=8, precision=0.0, seconds_most=0.8)
     assert capped["stopped"] == "seconds" and not capped["precision_reached"] and capped["seconds"] < 1.0

@@ -134,7 +134,10 @@ async def metrics(context: Context, http: web.Request) -> web.Response:
     if not context.args["enable_metrics"]:
         return answer({"detail": "Not Found"}, 404)
     text = context.engine.metrics.render(context.engine)
-    return web.Response(body=text.encode(), headers={"Content-Type": "text/plain; version=1.0.0; charset=utf-8"})
+    found = web.Response(body=text.encode(), headers={"Content-Type": "text/plain; version=1.0.0; charset=utf-8"})
+    if "gzip" in http.headers.get("Accept-Encoding", ""):
+        found.enable_compression(web.ContentCoding.gzip)
+    return found
 
 
 async def flush_cache(context: Context, http: web.Request) -> web.Response:
