@@ -143,6 +143,8 @@ class Lifecycle:
             return f"the unit is {state.active}"
         started = self.record.get("started") or {}
         if started.get("invocation") != state.invocation:
+            if started.get("definition") != self.service.definition() and self.service.changed_since_start():
+                return "the unit's definition changed since someone else started the running instance"
             return "" if self._answers_as_asked() else "the running instance was not started by this toolkit and is not what is asked"
         if started.get("definition") != self.service.definition():
             return "the unit's definition changed since it was started"

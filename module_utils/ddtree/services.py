@@ -30,6 +30,7 @@ _SHOWN = (
     "DropInPaths",
     "EnvironmentFiles",
     "NeedDaemonReload",
+    "ExecMainStartTimestampMonotonic",
 )
 _ANY_LINE = re.compile(r"^(\w+)=(.*)")
 _SECRET_LINE = re.compile(r"^(\w*(?:KEY|TOKEN|SECRET|PASSWORD)\w*)=(.*)", re.IGNORECASE)
@@ -46,6 +47,7 @@ class Systemd:
         self._secrets = secrets
         self.name = unit if "." in unit else f"{unit}.service"
         self._log = _Journal()
+        self._group = ""  # where it was last seen: systemctl forgets it with the last process
 
     def state(self) -> UnitState:
         shown = self._show()
@@ -74,8 +76,9 @@ class Systemd:
         _command(["systemctl", "start", "--no-block", self.name])
 
     def pids(self) -> set[int]:
-        group = self._show().get("ControlGroup", "")
-        return _group_pids(group) if group else set()
+        if not self._group:
+            self._show()
+        return _group_pids(self._group) if self._group else set()
 
     def kill_remaining(self) -> None:
         """End what the manager left in the unit's own control group."""
@@ -83,10 +86,13 @@ class Systemd:
 
     def definition(self) -> str:
         """What a start would use: unit, drop-ins and environment files, without comments, with secrets as digests."""
+        return _definition(_files(self._show()), self._secrets)
+
+    def changed_since_start(self) -> bool:
+        """Whether a file of the definition is younger than the main process."""
         shown = self._show()
-        paths = [shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()]
-        paths += re.findall(r"(\S+) \(ignore_errors=\w+\)", shown.get("EnvironmentFiles", ""))
-        return _definition([path for path in paths if path], self._secrets)
+        age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(shown.get("ExecMainStartTimestampMonotonic") or 0) / 1e6
+        return _any_younger(_files(shown), time.time() - age)
 
     def log(self, state: UnitState) -> list[str]:
         return self._log.lines(state.invocation)
@@ -97,6 +103,7 @@ class Systemd:
         for line in text.splitlines():
             key, _, value = line.partition("=")
             shown[key] = f"{shown[key]} {value}" if key in shown else value
+        self._group = shown.get("ControlGroup") or self._group
         return shown
 
 
@@ -225,6 +232,10 @@ class Supervisor:
     def definition(self) -> str:
         return _definition([self._program_file()], self._secrets)
 
+    def changed_since_start(self) -> bool:
+        found = self._info()
+        return bool(found) and _any_younger([self._program_file()], found["start"])
+
     def log(self, state: UnitState) -> list[str]:
         """The program's log file: each start begins a new one."""
         try:
@@ -264,6 +275,21 @@ class Supervisor:
             raise ServiceError(
                 f"supervisord does not answer on {self._socket}: {error}; run the role ddtree_server, it starts it"
             ) from error
+
+
+def _files(shown: dict[str, str]) -> list[str]:
+    """Unit, drop-ins and environment files."""
+    paths = [shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()]
+    paths += re.findall(r"(\S+) \(ignore_errors=\w+\)", shown.get("EnvironmentFiles", ""))
+    return [path for path in paths if path]
+
+
+def _any_younger(paths: Sequence[str], since: float) -> bool:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            if os.stat(path).st_ctime > since:  # not mtime: a copy may bring an old one along
+                return True
+    return False
 
 
 def _definition(paths: Sequence[str], secrets: Sequence[str]) -> str:

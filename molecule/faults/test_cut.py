@@ -155,3 +155,16 @@ def test_sent_twice_it_restarts_once(host: Remote, asked: dict[str, Any]) -> Non
     first.communicate(timeout=60)
     assert second.get("ready", {}).get("completion_tokens") == 32, second
     one_engine(host, before, second)
+
+
+def test_what_another_started_before_the_unit_changed_is_restarted(host: Remote, asked: dict[str, Any]) -> None:
+    host.faults()
+    assert host.module(state="started", **asked).get("ready")
+    host.sh("systemctl restart ddtree.service")
+    taken_over = host.module(state="started", **asked)
+    assert not taken_over["changed"] and taken_over["ready"], taken_over
+    host.sh("systemctl restart ddtree.service")
+    host.sh("printf '[Service]\\nNice=5\\n' > /run/systemd/system/ddtree.service.d/new.conf; systemctl daemon-reload")
+    anew = host.module(state="started", **asked)
+    assert anew["changed"] and "someone else" in anew["reason"], anew
+    assert host.sh(f"ps -o ni= -p {host.look()['unit']['MainPID']}").strip() == "5"

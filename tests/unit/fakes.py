@@ -83,6 +83,7 @@ class World:
         self.killed: set[int] = set()
         self.calls: list[str] = []
         self.definition_text = "unit"
+        self.changed = False  # whether its files are younger than the main process
         if self.running:
             self.instances.append(Instance(1, self.old, "oldcfg", started=-1000.0))
 
@@ -158,6 +159,9 @@ class World:
 
     def definition(self) -> str:
         return self.definition_text
+
+    def changed_since_start(self) -> bool:
+        return self.changed
 
     def log(self, state: UnitState) -> list[str]:
         one = next((one for one in self.instances if f"inv{one.number}" == state.invocation), None)

@@ -71,6 +71,9 @@ class Recorded:
     def definition(self) -> str:
         return "unit"
 
+    def changed_since_start(self) -> bool:
+        return False
+
     def log(self, state: UnitState) -> list[str]:
         return [line.text for line in self.lines if line.at <= self.time]
 

@@ -146,6 +146,27 @@ def test_started_restarts_when_the_definition_changed() -> None:
     assert outcome.changed and "definition" in outcome.reason
 
 
+@pytest.mark.parametrize("changed", [True, False], ids=["after its start", "before its start"])
+def test_started_restarts_what_others_started_before_the_definition_changed(changed: bool) -> None:
+    world, record = World(), dict[str, Any]()
+    lifecycle(world, record).run()
+    world.stop()
+    world.sleep(60)
+    world.start()
+    world.sleep(60)
+    world.definition_text, world.changed = "unit with another user", changed
+    outcome = lifecycle(world, record, state="started").run()
+    assert outcome.changed is changed and ("someone else" in outcome.reason) is changed
+
+
+def test_a_file_that_was_only_touched_is_no_change() -> None:
+    world, record = World(), dict[str, Any]()
+    lifecycle(world, record).run()
+    record["started"]["invocation"] = "of systemd's own restart"
+    world.changed = True
+    assert not lifecycle(world, record, state="started").run().changed
+
+
 def test_a_run_cut_off_after_the_start_is_picked_up_without_another_start() -> None:
     world, record = World(), dict[str, Any]()
     life = lifecycle(world, record)
