@@ -19,6 +19,7 @@ from ddtree import logs
 
 COUNTERS = {"finished": "generation_tokens_total", "decoded": "realtime_tokens_total"}
 CELL = re.compile(r"Measure the cell ctx (\d+), C (\d+)")
+RATES = ("output_tok_s", "engine_tok_s", "engine_finished_tok_s", "engine_log_tok_s", "peer_tok_s")
 PEER_REQUESTS = 12  # of a shape with one stream: bench_serving's mean needs no more, and each takes a second
 
 
@@ -114,9 +115,9 @@ def measure(toolkit: Toolkit, unit: Unit, out: Path, name: str, only: dict[str, 
                 said = log_figures([one for one in journal if at <= one[0] <= end], concurrency)
                 since = cell["measured_until"] - cell["seconds"]
                 own = cell.get("accept") or {}
-                cell["engine_tok_s"] = said.get("tok_s")
-                cell["engine_metrics_tok_s"] = sampler.rate("finished", since, cell["measured_until"])
-                cell["engine_decoded_tok_s"] = sampler.rate("decoded", since, cell["measured_until"])
+                cell["engine_tok_s"] = sampler.rate("decoded", since, cell["measured_until"])
+                cell["engine_finished_tok_s"] = sampler.rate("finished", since, cell["measured_until"])
+                cell["engine_log_tok_s"] = said.get("tok_s")
                 cell["accept"] = {
                     "requests": cell.get("accept_length"),
                     "metrics": (own.get("metrics") or {}).get("length"),

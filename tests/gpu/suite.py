@@ -320,7 +320,17 @@ class Suite:
         if not self.asked.hold and self.fits("bench_serving", 70):
             self.peer(shapes, length, environment)
         for one in self.found["cells"]:
-            keys = ("context", "concurrency", "output_tok_s", "engine_tok_s", "engine_metrics_tok_s", "peer_tok_s", "accept", "warnings")
+            keys = (
+                "context",
+                "concurrency",
+                "output_tok_s",
+                "engine_tok_s",
+                "engine_finished_tok_s",
+                "engine_log_tok_s",
+                "peer_tok_s",
+                "accept",
+                "warnings",
+            )
             print("  cell:", json.dumps({key: one.get(key) for key in keys}, default=str), flush=True)
         self.save()
 
@@ -405,7 +415,9 @@ class Suite:
             )
         for one in self.found.get("cells", []):
             figures = ", ".join(
-                f"{key} {one[key]:.1f}" for key in ("output_tok_s", "engine_tok_s", "engine_metrics_tok_s", "peer_tok_s") if one.get(key)
+                f"{key} {one[key]:.1f}"
+                for key in ("output_tok_s", "engine_tok_s", "engine_finished_tok_s", "engine_log_tok_s", "peer_tok_s")
+                if one.get(key)
             )
             lines.append(f"| ctx {one['context']}, C {one['concurrency']} | {figures}; accept {one.get('accept')} |")
         for one in (*self.found.get("not_run", []), *self.found.get("troubles", [])):
