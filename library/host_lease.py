@@ -87,7 +87,7 @@ def main() -> None:
             leases.take(asked["who"], asked["what"], asked["seconds"])
         module.exit_json(changed=False, lease=leases.held() or {})  # it is given back at the end
     except LeaseError as error:
-        module.fail_json(msg=str(error), phase="inspect", cause="busy", lease=error.lease)
+        module.fail_json(msg=str(error), lease=error.lease)
     except (ValueError, OSError) as error:
         module.fail_json(msg=f"the lease in {asked['state_dir']} cannot be taken: {error}")
 

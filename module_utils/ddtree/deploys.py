@@ -56,8 +56,9 @@ def note(folder: str | Path, hosts: Iterable[str], outcome: str, detail: str) ->
             one = state["hosts"][name]
             one.update(outcome=outcome, detail=detail, seconds=round(time.time() - one.get("began_at", state["began_at"]), 3))
             if outcome != rollout.DEPLOYED:
-                state["stopped"] = state["stopped"] or f"{name} is {outcome}"
-        if state["times"]:
+                why = "could not be taken" if outcome == rollout.UNTOUCHED else f"is {outcome}"
+                state["stopped"] = state["stopped"] or f"{name} {why}"
+        if state["times"] and outcome != rollout.UNTOUCHED:
             state["times"][-1]["ended_at"] = time.time()
 
 

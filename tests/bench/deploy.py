@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,42 +21,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
 
-from simhost import FILES, free_port  # noqa: E402  needs the path above
+from localfleet import LocalFleet  # noqa: E402  needs the path above
 
-BIN = Path(sys.executable).parent
 SAMPLE = 0.25  # seconds between looks at the controller's memory
 
 
-class Fleet:
-    """`number` simulated hosts in `folder`, serving."""
+class Fleet(LocalFleet):
+    """Hosts whose plays are measured."""
 
-    def __init__(self, folder: Path, number: int) -> None:
-        self.folder, self.names = folder, [f"h{at:02d}" for at in range(1, number + 1)]
-        library = folder / "libnvidia-ml.so.1"
-        subprocess.run(["cc", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-o", str(library),
-                        str(FILES / "nvml" / "nvml.c"), "-ldl"], check=True)  # fmt: skip
-        shutil.copytree(ROOT / "inventory" / "local" / "group_vars", folder / "inventory" / "group_vars")
-        hosts = {name: {"local_root": str(folder / name), "ddtree_server_port": free_port()} for name in self.names}
-        shared = {
-            "ansible_connection": "local", "ansible_python_interpreter": sys.executable, "allowed_vars": ["local_root"],
-            "simulated_host_nvml_library": str(library), "simulated_host_gpu_mib": 1000000,
-            "simulated_host_time_scale": 360, "deploy_results": str(folder / "deploys"),
-            "deploy_soak_requests": 2, "deploy_soak_seconds": 0, "deploy_soak_tokens": 32, "deploy_soak_speed": 0,
-            "deploy_min_available": 0, "gpu_host_report": "",
-        }  # fmt: skip
-        inventory = {"gpu_hosts": {"children": {"simulated_hosts": None}}, "simulated_hosts": {"hosts": hosts, "vars": shared}}
-        (folder / "inventory" / "hosts.yml").write_text(yaml.safe_dump(inventory))
-
-    def play(self, play: str, number: int, *words: str, code: int = 0) -> dict[str, float]:
+    def measured(self, play: str, number: int, *words: str) -> dict[str, float]:
         """{wall, cpu: of all processes, memory_mib: the most that the controller's held} of a play over the first hosts."""
-        environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "NO_COLOR": "1"}
-        command = [str(BIN / "ansible-playbook"), "-i", str(self.folder / "inventory"), str(ROOT / f"{play}.yml"),
-                   "--limit", ",".join([*self.names[:number], "localhost"]), *words]  # fmt: skip
+        command, environment = self.command(play, "--limit", ",".join([*self.names[:number], "localhost"]), *words)
         began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
         with (self.folder / f"{play}-{number}.log").open("w+") as log:
             process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -68,18 +44,11 @@ class Fleet:
             finally:
                 held = memory.end()
             log.seek(0)
-            if ended != code:
+            if ended:
                 sys.exit(f"{play} over {number} hosts ended with {ended}: {log.read()[-3000:]}")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return {"wall": round(time.monotonic() - began, 2), "cpu": round(cpu, 1), "memory_mib": held}
-
-    def close(self) -> None:
-        for name in self.names:
-            pid = self.folder / name / "state" / "supervisord.pid"
-            if pid.exists():
-                subprocess.run(["kill", pid.read_text().strip()], check=False, capture_output=True)
-        time.sleep(3)
 
 
 class Memory:
@@ -131,15 +100,15 @@ def measure(folder: Path, numbers: Sequence[int]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     batches: list[tuple[int, float]] = []
     try:
-        fleet.play("site", max(numbers), "-e", "budget=12 topk=6 tp=1", "--forks", "8")
+        fleet.measured("site", max(numbers), "-e", "budget=12 topk=6 tp=1", "--forks", "8")
         for at, number in enumerate(numbers):
             asked = f"budget={14 + at} topk=6 tp=1"
-            took = fleet.play("deploy", number, "-e", asked)
+            took = fleet.measured("deploy", number, "-e", asked)
             state = json.loads((folder / "deploys" / "latest" / "deploy.json").read_text())
             times = [(len(one["hosts"]), one["ended_at"] - one["began_at"]) for one in state["times"]]
             batches += times
             seen = folder / "status.json"
-            status = fleet.play("status", number, "-e", asked, "-e", f"status_json={seen}")
+            status = fleet.measured("status", number, "-e", asked, "-e", f"status_json={seen}")
             looks = [one["seconds"] for one in json.loads(seen.read_text())["hosts"].values() if "seconds" in one]
             largest = max(times)
             rows.append({

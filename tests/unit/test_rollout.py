@@ -158,3 +158,11 @@ def test_an_outcome_is_one_of_four_words(tmp_path: Path) -> None:
     deploys.begin(tmp_path, rollout.plan(fleet(1), 1, 0), {})
     with pytest.raises(ValueError, match="none of deployed, rolled back, untouched, lost"):
         deploys.note(tmp_path, ["gpu00"], "fine", "")
+
+
+def test_a_host_that_could_not_be_taken_stops_what_follows(tmp_path: Path) -> None:
+    deploys.begin(tmp_path, rollout.plan(fleet(3), [1], 1), {"what": "deploy"})
+    deploys.note(tmp_path, ["gpu00"], UNTOUCHED, "leased to eve")
+    assert deploys.next_batch(tmp_path, ["gpu00"]) == "gpu00 could not be taken"
+    state = deploys.end(tmp_path, {})
+    assert [one["detail"] for one in state["hosts"].values()] == ["leased to eve", *["not reached, since gpu00 could not be taken"] * 2]
