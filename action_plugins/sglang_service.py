@@ -24,7 +24,7 @@ POLL = 0.5  # seconds between looks at the progress file
 STATUS_POLL = 10.0  # seconds between looks at the job itself, in case it died without a word
 NOTE_EVERY = 10.0  # seconds between lines of a phase that goes on
 JOB_SECONDS = 24 * 3600
-LOST_SECONDS = 300.0  # a host that is away for longer is lost
+LOST_SECONDS = 300.0  # a host that is away for longer is lost, unless lost_timeout says otherwise
 
 
 class ActionModule(ActionBase):
@@ -41,6 +41,7 @@ class ActionModule(ActionBase):
         self.host = (task_vars or {}).get("inventory_hostname", "")
         self.told: tuple[str, float] = ("", 0.0)
         self.away_since: float | None = None
+        self.lost_after = float(args.get("lost_timeout") or LOST_SECONDS)
         job = self._ride_out(lambda: self._begin(args, task_vars))
         if "ansible_job_id" not in job:
             return job
@@ -98,7 +99,7 @@ class ActionModule(ActionBase):
                 result = step()
             except AnsibleConnectionFailure:
                 self.away_since = self.away_since or time.monotonic()
-                if time.monotonic() - self.away_since > LOST_SECONDS:
+                if time.monotonic() - self.away_since > self.lost_after:
                     raise
                 display.display(f"  {self.host}: connection lost, the restart goes on there; trying again")
                 time.sleep(2)

@@ -18,10 +18,10 @@ options:
     type: int
     default: 3
   definitions:
-    description: Folders whose units and programs are looked through.
+    description: Folders whose units and programs are looked through, those put aside to go back to included; V(*) stands for any name.
     type: list
     elements: path
-    default: [/etc/systemd/system, /run/systemd/system, /etc/ddtree-ops]
+    default: [/etc/systemd/system, /run/systemd/system, /etc/ddtree-ops, /var/lib/ddtree-ops/kept-*]
 attributes:
   check_mode:
     description: Tells what would go.
@@ -54,6 +54,7 @@ kept:
 
 import os
 import shutil
+from glob import glob
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -68,7 +69,7 @@ def main() -> None:
             "definitions": {
                 "type": "list",
                 "elements": "path",
-                "default": ["/etc/systemd/system", "/run/systemd/system", "/etc/ddtree-ops"],
+                "default": ["/etc/systemd/system", "/run/systemd/system", "/etc/ddtree-ops", "/var/lib/ddtree-ops/kept-*"],
             },
         },
         supports_check_mode=True,
@@ -81,7 +82,7 @@ def main() -> None:
         if path.is_dir() and not path.is_symlink():
             record = path / RECORD
             found[path.name] = record.stat().st_mtime if record.exists() else None
-    needed = in_use(root, found, [Path(one) for one in module.params["definitions"]])
+    needed = in_use(root, found, [Path(one) for pattern in module.params["definitions"] for one in glob(pattern)])
     needed.add(Path(os.path.realpath(root / "current")).name)
     removed = prunable(found, module.params["keep"], needed)
     if not module.check_mode:

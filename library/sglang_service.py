@@ -81,8 +81,8 @@ options:
     default: 32
   runner:
     description:
-      - Who runs this, for a second run that finds the unit busy. A run of the same runner with the same configuration waits for the
-        first one and then looks at what it left, so that a run whose controller died is finished by the next.
+      - Who runs this, for a second run that finds the unit busy and for the unit's lease. A run of the same runner with the same
+        configuration waits for the first one and then looks at what it left, so that a run whose controller died is finished by the next.
     type: str
     default: ''
   run_id:
@@ -125,6 +125,10 @@ options:
     description: Seconds that the proving generation may take.
     type: float
     default: 120
+  lost_timeout:
+    description: Seconds that the controller tries to reach a host that went away meanwhile; the module itself goes on there.
+    type: float
+    default: 300
 attributes:
   check_mode:
     description: Says whether and why it would restart.
@@ -234,12 +238,13 @@ import traceback
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible.module_utils.ddtree.gpus import Nvml
+from ansible.module_utils.ddtree.lease import LeaseError, Leases
 from ansible.module_utils.ddtree.lifecycle import Lifecycle
 from ansible.module_utils.ddtree.logs import redact
 from ansible.module_utils.ddtree.memory import BusyError, Memory, Progress
 from ansible.module_utils.ddtree.ports import RestartError, UnitState, Want
-from ansible.module_utils.ddtree.router import Router
-from ansible.module_utils.ddtree.server import Sglang, probe_address
+from ansible.module_utils.ddtree.router import of_server
+from ansible.module_utils.ddtree.server import Sglang
 from ansible.module_utils.ddtree.services import ServiceError, Supervisor, Systemd
 
 LOG_TAIL = 40
@@ -285,6 +290,7 @@ ARGUMENT_SPEC = {
     "release_timeout": {"type": "float", "default": 120},
     "ready_timeout": {"type": "float", "default": 900},
     "generate_timeout": {"type": "float", "default": 120},
+    "lost_timeout": {"type": "float", "default": 300},
 }
 _WANTED = (
     "state",
@@ -324,14 +330,6 @@ def ports(module: AnsibleModule, secrets: list):
         timeout=asked["generate_timeout"],
     )
     return service, Nvml(asked["gpus"]), server
-
-
-def router(asked: dict) -> Router | None:
-    """The router in front of the server, if there is one."""
-    if not asked["router_url"]:
-        return None
-    worker = asked["router_worker"] or f"http://{probe_address(asked['host'])}:{asked['port']}"
-    return Router(asked["router_url"], worker, asked["router_api_key"] or "", asked["api_key"] or "")
 
 
 def diff(life: Lifecycle, record: dict) -> dict:
@@ -403,6 +401,8 @@ def main() -> None:
     keys = [module.params[name] for name in ("api_key", "admin_api_key", "router_api_key")]
     secrets = [one for one in [*keys, *module.params["secrets"]] if one]
     store = Memory(module.params["state_dir"], module.params["name"])
+    if module.params["state"] != "probed" and not module.check_mode:
+        require_lease(module)
     try:
         with store.locked({key: module.params[key] for key in ("runner", "state", "config_id")}):
             bring(module, store, secrets)
@@ -418,12 +418,24 @@ def main() -> None:
         )
 
 
+def require_lease(module: AnsibleModule) -> None:
+    """Nobody works on a unit that is leased to somebody else; one's own lease runs for its whole time again."""
+    try:
+        Leases(module.params["state_dir"], module.params["name"]).renew(module.params["runner"])
+    except LeaseError as error:
+        module.fail_json(
+            msg=str(error), phase="inspect", cause="busy", phases=[], remedy="wait for that work to end", evidence=error.lease, log_tail=[]
+        )
+
+
 def bring(module: AnsibleModule, store: Memory, secrets: list) -> None:
     """Bring the unit to its state, while nobody else works on it."""
     asked, record = module.params, store.load()
     before = json.loads(json.dumps(record))
     progress = Progress(asked["state_dir"], asked["name"], asked["run_id"])
-    life = Lifecycle(*ports(module, secrets), Clock(), wanted(module, record), record, save=store.save, tell=progress, router=router(asked))
+    life = Lifecycle(
+        *ports(module, secrets), Clock(), wanted(module, record), record, save=store.save, tell=progress, router=of_server(asked)
+    )
     try:
         life.run()
     except RestartError as failure:

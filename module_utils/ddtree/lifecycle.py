@@ -24,6 +24,7 @@ LOAD_POLL = 0.1  # seconds between looks while loading
 ANSWER_POLL = 0.02  # seconds between looks for an answer; the unit is looked at every LOAD_POLL
 KILL_AFTER = 1.0  # seconds that children get once the manager has given the unit up
 START_TIMEOUT = 30.0  # seconds until the manager must have started a process
+OUT_OF_ROUTER = "the router did not send requests here"
 CAPACITY_DROP = 0.02  # a smaller KV pool than at the last good start means somebody else's VRAM was in the way
 
 
@@ -107,6 +108,8 @@ class Lifecycle:
             self._release()
 
     def _looked(self, reason: str) -> Outcome:
+        if self.want.check and self.want.state == "started" and not reason and self.router and not self._in_router():
+            reason = OUT_OF_ROUTER
         self.outcome.changed = self.want.state != "probed" and bool(reason)
         self.outcome.reason, self.outcome.after = reason, self.outcome.before
         self.outcome.info = dict(self.server.info()) if self.server.listener() else {}
@@ -369,7 +372,7 @@ class Lifecycle:
     def _put_into_service(self) -> None:
         if self._of_router(lambda router: router.enrol(), "the engine is ready and gets no requests from it"):
             if not self.outcome.changed:
-                self.outcome.changed, self.outcome.reason = True, "the router did not send requests here"
+                self.outcome.changed, self.outcome.reason = True, OUT_OF_ROUTER
             self.phases.detail += ", back in the router"
 
     def _of_router(self, ask: Callable[[Router], bool], otherwise: str) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
+
+from .server import probe_address
 
 POLL = 0.1  # seconds
 
@@ -26,6 +29,10 @@ class Router:
         """Whether the router sends requests to the worker now."""
         return any(one.get("is_healthy") for one in self._found())
 
+    def serving(self) -> list[str]:
+        """The workers that the router sends requests to now."""
+        return sorted({str(one.get("url", "")).rstrip("/") for one in self._workers() if one.get("is_healthy")})
+
     def withdraw(self) -> bool:
         """Take the worker out and wait until it is; what the router has sent it already goes on. False if it was not in."""
         found = self._found()
@@ -44,10 +51,13 @@ class Router:
         return True
 
     def _found(self) -> list[dict[str, Any]]:
+        return [one for one in self._workers() if str(one.get("url", "")).rstrip("/") == self.worker]
+
+    def _workers(self) -> list[dict[str, Any]]:
         workers = self._ask("GET", "/workers").get("workers")
         if not isinstance(workers, list):
             raise RouterError(f"{self.url}/workers is no list of workers: is it an SGLang router?")
-        return [one for one in workers if str(one.get("url", "")).rstrip("/") == self.worker]
+        return workers
 
     def _until(self, done: Any, failed: str) -> None:
         deadline = time.monotonic() + self._timeout
@@ -78,3 +88,11 @@ class Router:
         if not isinstance(found, dict):
             raise RouterError(f"{self.url}/workers is no list of workers: is it an SGLang router?")
         return found
+
+
+def of_server(asked: Mapping[str, Any]) -> Router | None:
+    """The router of a module's options router_url, router_api_key, router_worker, host, port and api_key, if there is one."""
+    if not asked["router_url"]:
+        return None
+    worker = asked["router_worker"] or f"http://{probe_address(asked['host'])}:{asked['port']}"
+    return Router(asked["router_url"], worker, asked["router_api_key"] or "", asked["api_key"] or "")

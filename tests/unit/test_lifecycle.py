@@ -321,3 +321,12 @@ def test_invariant_ready_is_never_reported_unless_the_new_instance_generated(old
     assert world.time < fresh.died
     assert world.vram_at_start <= 1024 and world.pids_at_start == set(), "started before the old instance was gone"
     assert 77 not in world.killed and 99 not in world.killed
+
+
+def test_check_mode_says_that_the_router_would_be_told() -> None:
+    world, record = World(asked="newcfg"), {}  # type: ignore[var-annotated]
+    lifecycle(world, record).run()
+    asked = {"state": "started", "check": True}
+    assert lifecycle(world, record, FakeRouter(world, member=False), **asked).run().reason == "the router did not send requests here"
+    assert not lifecycle(world, record, FakeRouter(world), **asked).run().changed
+    assert "enrol" not in world.calls

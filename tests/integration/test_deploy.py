@@ -1,0 +1,69 @@
+"""A rollout of one local simulated host, through each of its ends: deployed, rolled back, lost, brought back, refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from localfleet import LocalFleet
+
+BAD = {"budget": 15, "topk": 6, "tp": 1, "extra_args": "--mem-fraction-static 0.01"}
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
+    one = LocalFleet(tmp_path_factory.mktemp("fleet"), 1)
+    try:
+        one.play("site", "-e", "budget=12 topk=6 tp=1")
+        yield one
+    finally:
+        one.close()
+
+
+def test_what_fails_goes_back_to_what_served_before(fleet: LocalFleet) -> None:
+    before = fleet.record("h01")
+    said = fleet.play("deploy", "-e", json.dumps(BAD), code=2)
+    after = fleet.record("h01")
+    assert fleet.outcomes() == {"h01": "rolled back"} and "0 deployed, 1 rolled back, 0 untouched, 0 lost" in said
+    assert "Not enough memory" in fleet.state()["hosts"]["h01"]["detail"]
+    assert after["config_id"] == before["config_id"] and after["proof"] == "ready" and after["invocation"] != before["invocation"]
+    assert not list(fleet.folder.glob("*/state/*.lease")), "the lease is given back"
+
+
+def test_where_going_back_fails_too_the_host_is_lost_and_a_rerun_goes_on(fleet: LocalFleet) -> None:
+    fleet.faults("h01", crash_at="load")
+    try:
+        fleet.play("deploy", "-e", "budget=10 topk=6 tp=1", code=2)
+    finally:
+        fleet.faults("h01")
+    assert fleet.outcomes() == {"h01": "lost"} and "And going back failed" in fleet.state()["hosts"]["h01"]["detail"]
+    fleet.play("deploy", "-e", "budget=10 topk=6 tp=1")
+    assert fleet.outcomes() == {"h01": "deployed"} and fleet.record("h01")["proof"] == "ready"
+
+
+def test_rollback_returns_to_the_last_good(fleet: LocalFleet) -> None:
+    before = fleet.record("h01")["config_id"]
+    fleet.play("rollback")
+    assert fleet.outcomes() == {"h01": "deployed"} and fleet.record("h01")["config_id"] != before
+    fleet.play("rollback")
+    assert fleet.outcomes() == {"h01": "untouched"}
+
+
+def test_somebody_elses_lease_is_refused_before_the_first_change(fleet: LocalFleet) -> None:
+    before = fleet.record("h01")
+    lease = fleet.folder / "h01" / "state" / "ddtree.lease"
+    lease.write_text(json.dumps({"who": "ada@ops1", "what": "a sweep", "since": 0, "until": 32503680000, "seconds": 60}))
+    try:
+        said = fleet.play("deploy", "-e", "budget=10 topk=6 tp=1", code=2)
+    finally:
+        lease.unlink()
+    assert "h01: ddtree is leased to ada@ops1 for a sweep until 3000-01-01 00:00:00 UTC" in said and fleet.record("h01") == before
+
+
+def test_status_tells_drift_by_its_exit_code(fleet: LocalFleet) -> None:
+    path = fleet.folder / "status.json"
+    fleet.play("status", "-e", f"budget=12 topk=6 tp=1 status_json={path}")
+    assert json.loads(path.read_text())["states"]["ok"] == ["h01"]
+    fleet.play("status", "-e", f"budget=10 topk=6 tp=1 status_json={path}", code=2)
+    assert json.loads(path.read_text())["states"]["drift"] == ["h01"]
