@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from . import results, schedule
+from .schedule import AGAIN
 from .tune_goal import Goal
-from .tune_space import AGAIN, Candidate, Space, Trial
+from .tune_space import Candidate, Space, Trial
 from .tuning import Settings, Tuner
 
 FILE, JOURNAL = "tune.json", "study.journal"
@@ -41,7 +42,7 @@ def begin(
     settings: objective, contexts, concurrencies, concurrency, latency, minutes, starts, origin.
     """
     space, now = Space.of(_distinct(runs), controls), time.time()
-    settings_of(asked)
+    asked = {**asked, "origin": origin(Path(str(asked.get("origin") or "")), asked, space)}
     old = load(folder)
     spent = float(old.get("spent") or 0) + max(float(old.get("last") or 0) - float(old.get("began") or 0), 0.0)
     document = {
@@ -52,6 +53,27 @@ def begin(
         "earlier": [asdict(one) for one in earlier(folder, space, state)],
     }  # fmt: skip
     write(folder, document)
+
+
+def origin(path: Path, asked: Mapping[str, Any], space: Space) -> dict[str, Any]:
+    """The axes of the point that a baseline file calls best for this goal; {} where it tells nothing."""
+    goal = settings_of({**asked, "minutes": 0}).goal
+    try:
+        records = json.loads(path.read_text(encoding="utf-8"))["records"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    scored = []
+    for record in records:
+        among = [cell for cell in goal.asked if any(results.cell_key(one) == cell for one in record.get("cells") or [])]
+        value = goal.value(record.get("cells") or [], among)
+        if value is not None:
+            scored.append((value, record["point"]))
+    if not scored:
+        return {}
+    point = max(scored, key=lambda one: one[0])[1]
+    at = space.find(str(point.get("name")))
+    axes = space.candidates[at].axes if at >= 0 else {key: point[key] for key in ("budget", "topk", "window", "tp") if key in point}
+    return {axis: value for axis, value in axes.items() if axis in space.axes}
 
 
 def load(folder: Path) -> dict[str, Any]:
@@ -83,6 +105,11 @@ def tuner_of(document: Mapping[str, Any]) -> Tuner:
     """All decisions and figures of the document."""
     trials = [_trial(one) for one in [*document["earlier"], *document["trials"]]]
     return Tuner(space_of(document), settings_of(document["asked"]), trials)
+
+
+def spent_minutes(document: Mapping[str, Any]) -> float:
+    """Wall clock of all runs of the study so far."""
+    return (float(document["spent"]) + max(float(document["last"]) - float(document["began"]), 0.0)) / 60
 
 
 def minutes_left(document: Mapping[str, Any], now: float) -> float:
@@ -129,21 +156,28 @@ def told(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def weigh(folder: Path, run: str, host: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    """How to go on with a start whose record has some cells: {cells: to measure next, quick, last, cut: sentence}."""
+    """How to go on with a start whose record has some cells: {cells: to measure next, not_now: what is left out until later, quick, last,
+    cut: the sentence with which it ends here}.
+    """
     tuner = tuner_of(load(folder))
     trial = next((one for one in reversed(tuner.mine) if one.run == run and one.host == host), None)
     if trial is None:
         raise StudyError(f"the study knows no start {run} on {host}: its journal was changed while the sweep ran")
     cells = [cell for cell in record.get("cells") or [] if cell.get("output_tok_s")]
     cut = tuner.weigh(trial.name, cells) if cells else ""
-    have = {results.cell_key(cell) for cell in record.get("cells") or []} | {results.cell_key(cell) for cell in record.get("not_run") or []}
+    have = {results.cell_key(one) for key in ("cells", "not_run") for one in record.get(key) or []}
     steps = tuner.stages(trial.stage)
     for at, step in enumerate(steps):
-        last = at == len(steps) - 1 and trial.stage == "whole"
+        last = trial.stage == "whole" and at == len(steps) - 1
         if not cut and (set(step) - have or last):
-            return {"cells": [{"context": cell[0], "concurrency": cell[1]} for cell in step], "last": last, "quick": trial.stage != "whole",
-                    "cut": "", "stage": trial.stage}  # fmt: skip
-    return {"cells": [], "last": False, "quick": False, "cut": cut, "stage": trial.stage}
+            later = {"cells": [_cell(one) for one in tuner.goal.cells if one not in step]}
+            return {"cells": [_cell(one) for one in step], "last": last, "quick": trial.stage != "whole", "cut": "",
+                    "not_now": later if last else {**later, "coding": True, "rates": True}}  # fmt: skip
+    return {"cells": [], "last": False, "quick": False, "cut": cut, "not_now": {}}
+
+
+def _cell(key: tuple[int, int]) -> dict[str, int]:
+    return {"context": key[0], "concurrency": key[1]}
 
 
 def earlier(folder: Path, space: Space, state: Mapping[str, Any]) -> list[Trial]:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from .gauss import Grid
+from .schedule import AGAIN
 
 AXES = ("budget", "tp", "window", "topk")  # in the order of the pass along them; flags and the rest follow
 MEMORY = ("out_of_memory",)
 GROWS = ("budget", "topk", "window", "mem_fraction_static", "max_running_requests")  # more of these never takes less memory
-AGAIN = "@"  # name@2 is the second start of a configuration on one host
 OPEN_ENDS = ("running", "open")
 
 

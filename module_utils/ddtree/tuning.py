@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from .gauss import Model, fit, gain
+from .live import duration
+from .schedule import AGAIN
 from .tune_goal import BETWEEN_STARTS, Cell, Goal
-from .tune_space import AGAIN, MEMORY, OPEN_ENDS, Space, Trial, above, place_of
+from .tune_space import MEMORY, OPEN_ENDS, Space, Trial, above, place_of
 
-LEAST_GAIN = 0.002  # expected improvement, in log speed, below which another start is not worth its minutes
+LEAST_GAIN = 0.001  # expected improvement, in log speed, below which another start is not worth its minutes
 FINALISTS = 3
 WHOLE_STARTS = 2  # of the winner, each with the whole matrix
 LEAD = 0.05  # by how much cells not yet measured may make up for a first cell
@@ -72,10 +74,12 @@ class Tuner:
 
     def ask(self, left: float, host: str = "", loaded: str = "", hosts: int = 1) -> Ask:
         """The next start for a host that has `loaded` (a name) and `left` minutes of wall clock."""
+        if left > 0 and not any(one.load > 0 for one in self.trials):
+            left = math.inf  # no start tells yet how long one takes
         if self.settings.most and sum(one.state not in ("lost", "open") for one in self.mine) >= self.settings.most:
             return Ask("", why=f"{self.settings.most} starts were made")
         open_trial = next((one for one in sorted(self.mine, key=lambda one: one.host != host) if one.state == "open"), None)
-        if open_trial:
+        if open_trial and left > 0:
             return Ask(open_trial.name, open_trial.stage, "what a run that died had begun")
         for index, one in enumerate(self.space.candidates):
             if one.control and not self._tried(index, "whole") and self._fits(left, "whole", one.name == loaded):
@@ -90,7 +94,7 @@ class Tuner:
         found = self._confirm(left, finals)
         if found.name or found.wait:
             return found
-        return Ask("", why=found.why if searching else f"{left:.0f} minutes are left, too few for another start")
+        return Ask("", why=found.why if searching else f"{duration(left * 60)} are left, too little for another start")
 
     def _search(self, loaded: str) -> Ask:
         tried = {index for index in self.space.free if self._tried(index)} | self.hopeless()
@@ -152,29 +156,30 @@ class Tuner:
         return None
 
     def _expected(self, open_: Sequence[int], loaded: str) -> Ask:
-        weights = self._scalar()
-        model = self.model(weights)
-        if model is None:
+        if self.model() is None:
             return Ask(self._name(self._first(open_)), "screen", "nothing could be measured yet")
-        measured = [self.space.row[index] for index in self.space.free if self._tried(index) and index not in self.hopeless()]
-        best = float(np.max(model.mean[measured])) if measured else float(np.max(model.mean))
         rows = [self.space.row[index] for index in open_]
-        chance = self._chance(rows)
-        expected = gain(model.mean[rows], model.spread[rows], best) * chance
+        measured = [self.space.row[index] for index in self.space.free if self._tried(index) and index not in self.hopeless()]
         cost = np.array([self.minutes_of("screen", self._name(index) == loaded, index) for index in open_])
-        if float(np.max(expected)) < LEAST_GAIN and not self.goal.pareto:
-            return Ask("", why=f"no configuration is expected to be better by more than {LEAST_GAIN:.1%} of its speed")
-        if self.goal.pareto and float(np.max(expected)) < LEAST_GAIN / 2:
-            return Ask("", why="no configuration is expected to move the front")
-        top = int(np.argmax(expected / cost))
-        return Ask(self._name(open_[top]), "screen", f"expected gain {expected[top]:.1%}")
+        chance = self._chance(rows)
+        for weights in self._weighings():
+            model = self.model(weights)
+            if model is None:
+                continue
+            expected = gain(model.mean[rows], model.spread[rows], float(np.max(model.mean[measured or rows])))
+            if float(np.max(expected)) >= LEAST_GAIN:
+                top = int(np.argmax(expected * chance / cost))
+                return Ask(self._name(open_[top]), "screen", f"expected gain {expected[top]:.1%}")
+        what = "move the front" if self.goal.pareto else f"be better by more than {LEAST_GAIN:.1%} of its speed"
+        return Ask("", why=f"no configuration is expected to {what}")
 
-    def _scalar(self) -> Mapping[str, float] | None:
-        """For a front another weighing each time, so that all of it is looked for."""
+    def _weighings(self) -> list[Mapping[str, float] | None]:
+        """The goal's own; for a front several, another first each time, so that all of it is looked for."""
         if not self.goal.pareto:
-            return None
-        share = (len(self.mine) * 0.6180339887) % 1.0
-        return {"single-user": 0.1 + 0.8 * share, "aggregate": 0.9 - 0.8 * share}
+            return [None]
+        first = len(self.mine) % 3
+        shares = [0.1, 0.9, 0.5]
+        return [{"single-user": one, "aggregate": 1 - one} for one in [*shares[first:], *shares[:first]]]
 
     def _final(self) -> list[str]:
         """Finalists that still lack whole starts, most promising first."""
@@ -197,7 +202,7 @@ class Tuner:
             return Ask(finals[0], "whole", "confirmation")
         if any(one.state == "running" for one in self.mine):
             return Ask("", why="waiting for the last starts", wait=True)
-        return Ask("", why=f"{left:.0f} minutes are left, too few for another start of {finals[0]}" if finals else "confirmed")
+        return Ask("", why=f"{duration(left * 60)} are left, too little for another start of {finals[0]}" if finals else "confirmed")
 
     # -- how far to measure it
 

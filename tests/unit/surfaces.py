@@ -142,7 +142,7 @@ def surfaces(quick: bool = False) -> list[Surface]:
 
     def memory(one: Candidate) -> str:
         window = one.point["window"] or 8192
-        return "out_of_memory" if one.point["budget"] * one.point["topk"] * (1 + window / 4096) > 220 else ""
+        return "out_of_memory" if one.point["budget"] * one.point["topk"] * (1 + window / 4096) > 110 else ""
 
     def ridge(one: Candidate, cell: Cell) -> float:
         """The best window follows the budget."""
