@@ -231,6 +231,8 @@ def _settle(study: Any, folder: Path, state: Mapping[str, Any], trial: Trial, do
 def _from_record(trial: Trial, record: Mapping[str, Any]) -> Trial:
     tune, restart = record.get("tune") or {}, record.get("restart") or {}
     trial.cells = [{key: cell.get(key) for key in _KEPT} for cell in record.get("cells") or [] if cell.get("output_tok_s")]
+    coding = record.get("coding") or {}
+    trial.coding = coding["passed"] / coding["total"] if coding.get("total") else None
     trial.minutes = (results.seconds_between(record.get("started"), record.get("finished")) or 0.0) / 60
     trial.load = float(restart.get("seconds") or 0) / 60 if restart.get("changed") else 0.0
     trial.state = "cut" if tune.get("cut") else "ok"

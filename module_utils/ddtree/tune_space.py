@@ -38,6 +38,7 @@ class Trial:
     state: str = "ok"
     host: str = ""
     cells: list[dict[str, Any]] = field(default_factory=list)
+    coding: float | None = None  # share of the coding tasks that passed; None where it was not checked
     minutes: float = 0.0
     load: float = 0.0
     cause: str = ""

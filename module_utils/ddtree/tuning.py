@@ -159,7 +159,8 @@ class Tuner:
         if self.model() is None:
             return Ask(self._name(self._first(open_)), "screen", "nothing could be measured yet")
         rows = [self.space.row[index] for index in open_]
-        measured = [self.space.row[index] for index in self.space.free if self._tried(index) and index not in self.hopeless()]
+        out = self.hopeless() | {self.space.find(name) for name in self.barred()}
+        measured = [self.space.row[index] for index in self.space.free if self._tried(index) and index not in out]
         cost = np.array([self.minutes_of("screen", self._name(index) == loaded, index) for index in open_])
         chance = self._chance(rows)
         for weights in self._weighings():
@@ -251,12 +252,25 @@ class Tuner:
 
     def ranked(self) -> list[str]:
         """Names of what was measured without a fault, best first by what the process makes of the figures."""
-        model = self.model()
-        rows = {one.name.partition(AGAIN)[0]: self.space.row[index] for one in self.trials
-                if (index := self.space.find(one.name)) in self.space.row and self._value(one) is not None}  # fmt: skip
+        model, barred = self.model(), self.barred()
+        able = [one for one in self.trials if one.name not in barred and self._value(one) is not None]
+        rows = {one.name: self.space.row[index] for one in able if (index := self.space.find(one.name)) in self.space.row}
         if model is None:
             return []
         return sorted(rows, key=lambda name: -float(model.mean[rows[name]]))
+
+    def barred(self) -> set[str]:
+        """Names that cannot win: a whole start of theirs passed a smaller share of the coding tasks than the point without speculation (all
+        of them where that was not checked), lost requests, or exceeded a bound. The report bars the same, and tells what chance explains.
+        """
+        whole = [one for one in self.trials if one.stage == "whole" and one.state == "ok"]
+        plain = [one.coding for one in whole if one.coding is not None and self._dialect(one.name) == "none"]
+        bar = min(plain, default=1.0)
+        return {one.name for one in whole if (one.coding is not None and one.coding < bar - 1e-9) or self.goal.excess(one.cells) > 1
+                or any(cell.get("errors") for cell in one.cells)}  # fmt: skip
+
+    def _dialect(self, name: str) -> str:
+        return str(self.space.candidates[self.space.find(name)].point.get("dialect"))
 
     def front(self) -> list[str]:
         """Names of the Pareto front of single-user speed and aggregate throughput over the screened cells, fastest user first."""

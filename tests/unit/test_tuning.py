@@ -133,6 +133,20 @@ def test_a_bound_on_latency_outweighs_speed() -> None:
     assert goal.objective == "aggregate@32"
 
 
+def test_a_point_that_codes_worse_than_without_speculation_cannot_win() -> None:
+    space = Space([Candidate("none", {"dialect": "none"}, {}, control=True), *SPACE.candidates])
+    fast, other = (one.name for one in SPACE.candidates[:2])
+    plain = Trial("none", "whole", cells=cells(GOAL.cells, 50.0), coding=0.8, load=6)
+    trials = [plain, Trial(fast, cells=cells(GOAL.screen, 120.0)), Trial(other, cells=cells(GOAL.screen, 100.0))]
+    assert Tuner(space, Settings(GOAL), trials).best() == fast
+    equal = Trial(fast, "whole", cells=cells(GOAL.cells, 120.0), coding=0.8)
+    assert Tuner(space, Settings(GOAL), [*trials, equal]).best() == fast
+    worse = Trial(fast, "whole", cells=cells(GOAL.cells, 120.0), coding=0.6)
+    assert Tuner(space, Settings(GOAL), [*trials, worse]).best() == other
+    failing = Trial(fast, "whole", cells=cells(GOAL.cells, 120.0, errors=1), coding=0.8)
+    assert Tuner(space, Settings(GOAL), [*trials, failing]).best() == other
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
