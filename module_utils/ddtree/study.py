@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -42,16 +42,18 @@ def begin(
     settings: objective, contexts, concurrencies, concurrency, latency, minutes, starts, origin.
     """
     space, now = Space.of(_distinct(runs), controls), time.time()
+    _alike(state)
     asked = {**asked, "origin": origin(Path(str(asked.get("origin") or "")), asked, space)}
     old = load(folder)
     spent = float(old.get("spent") or 0) + max(float(old.get("last") or 0) - float(old.get("began") or 0), 0.0)
-    document = {
+    document: dict[str, Any] = {
         "schema": 1, "asked": dict(asked), "spent": round(spent, 3), "began": now, "last": now, "ended": "",
-        "trials": old.get("trials") or [],
         "space": [{"name": one.name, "point": dict(one.point), "axes": dict(one.axes), "aliases": list(one.aliases), "control": one.control}
                   for one in space.candidates],
-        "earlier": [asdict(one) for one in earlier(folder, space, state)],
     }  # fmt: skip
+    trials = _trials(_open(folder, document))
+    document["trials"] = [asdict(one) for one in trials]
+    document["earlier"] = [asdict(one) for one in earlier(folder, space, state, {(one.host, one.run) for one in trials})]
     write(folder, document)
 
 
@@ -180,27 +182,29 @@ def _cell(key: tuple[int, int]) -> dict[str, int]:
     return {"context": key[0], "concurrency": key[1]}
 
 
-def earlier(folder: Path, space: Space, state: Mapping[str, Any]) -> list[Trial]:
-    """What results of other sweeps on these hosts tell of these very configurations, engine release and requests."""
+def earlier(folder: Path, space: Space, state: Mapping[str, Any], known: Container[tuple[str, str]] = ()) -> list[Trial]:
+    """What results on these hosts tell of these very configurations, engine release and requests: of other sweeps, and of this one what is
+    not `known` by (host, run), as when it was tuned for something else.
+    """
     matrix = {key: value for key, value in (state.get("matrix") or {}).items() if key not in _FREE}
     found: list[Trial] = []
     for host, mine in state["hosts"].items():
-        ids = {run["config_id"]: run["name"] for run in mine["runs"]}
-        paths = [path for path in folder.parent.glob(f"*/{host}/*.json") if path.parent.parent.name not in (folder.name, "latest")]
+        ids = {run["config_id"]: run["name"] for run in mine["runs"] if space.find(run["name"]) >= 0}
+        paths = [path for path in folder.parent.glob(f"*/{host}/*.json") if not path.parent.parent.is_symlink()]
         for path in sorted(paths, key=lambda one: one.stat().st_mtime, reverse=True)[:MOST_FILES]:
+            here = path.parent.parent.name == folder.name
             try:
                 record = results.read(path)
             except (results.ResultError, OSError):
                 continue
             name = ids.get(str(record.get("config_id")))
-            if (
-                name
-                and not schedule.reusable(record, str(record["config_id"]), mine["release"], matrix)
-                and record.get("status") in ("ok", "failed")
-            ):
-                trial = _from_record(Trial(name, host=host, run=f"{path.parent.parent.name}/{path.stem}", earlier=True), record)
-                if trial.state != "lost" and not any((one.name, one.host) == (name, host) for one in found):
-                    found.append(trial)
+            other = schedule.reusable(record, str(record.get("config_id")), mine["release"], matrix)
+            if not name or other or record.get("status") not in ("ok", "failed") or (here and (host, path.stem) in known):
+                continue
+            stage = str((record.get("tune") or {}).get("stage") or "screen") if here else "screen"
+            trial = _from_record(Trial(name, stage, host=host, run=f"{path.parent.parent.name}/{path.stem}", earlier=True), record)
+            if trial.state != "lost" and not any((one.name, one.host) == (name, host) for one in found):
+                found.append(trial)
     return found
 
 
@@ -241,6 +245,18 @@ def _from_record(trial: Trial, record: Mapping[str, Any]) -> Trial:
         trial.state = "lost" if trial.cause in OF_THE_MOMENT else "failed"
     trial.why = str(tune.get("cut") or trial.why)
     return trial
+
+
+def _alike(state: Mapping[str, Any]) -> None:
+    """Refuse hosts whose engines make different configurations of the points."""
+    names = {host: {run["name"] for run in mine["runs"]} for host, mine in state["hosts"].items()}
+    first = next(iter(names))
+    for host, mine in names.items():
+        if mine != names[first]:
+            raise StudyError(
+                f"{first} and {host} make different configurations of these points ({', '.join(sorted(mine ^ names[first])[:3])}): "
+                "tune them apart with --limit"
+            )
 
 
 def _distinct(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -159,6 +159,22 @@ def test_earlier_results_of_the_same_engine_are_taken_up_and_others_are_not(fold
     assert study.tuner_of(study.load(folder)).best() == good["name"]
 
 
+def test_tuned_for_something_else_it_keeps_what_was_measured(folder: Path) -> None:
+    run = opened(folder)
+    first = take(folder, run)
+    finish(folder, run, first)
+    opened(folder, objective="aggregate")
+    document = study.load(folder)
+    assert document["trials"] == [] and [one["name"] for one in document["earlier"]] == [first["name"]]
+
+
+def test_hosts_that_make_other_configurations_are_refused(folder: Path) -> None:
+    runs = [{"name": one["point"]["name"], "aliases": [], "config_id": "x"} for one in RUNS]
+    state = begin(folder, "tune", {"h0": {"runs": runs}, "h1": {"runs": runs[1:]}}, MATRIX)
+    with pytest.raises(study.StudyError, match=r"h0 and h1 make different configurations .*--limit"):
+        study.begin(folder, RUNS, [], ASKED, state)
+
+
 def test_a_record_goes_on_cell_by_cell_until_it_is_cut(folder: Path) -> None:
     run = opened(folder)
     first = take(folder, run)
