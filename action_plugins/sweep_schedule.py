@@ -17,7 +17,8 @@ from ansible.utils.display import Display
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "module_utils"))  # Ansible's setting module_utils is for modules only
-from ddtree import schedule  # noqa: E402
+from ddtree import schedule, study  # noqa: E402
+from ddtree.asked import PointError  # noqa: E402
 from ddtree.plan import point_seconds  # noqa: E402
 from ddtree.results import ResultError, merge, put_aside, read, redact  # noqa: E402
 
@@ -26,13 +27,14 @@ display = Display()
 ORPHANS = 1800.0  # seconds that the tasks of a run that was killed may take to end; a cell or a load is the longest
 SPEC: dict[str, dict[str, Any]] = {
     "dir": {"type": "path", "required": True},
-    "state": {"type": "str", "choices": ["begun", "claimed", "ended"], "required": True},
+    "state": {"type": "str", "choices": ["begun", "claimed", "weighed", "ended"], "required": True},
     "run": {"type": "str", "default": ""},
-    "share": {"type": "str", "choices": ["replicate", "split"], "default": "replicate"},
+    "share": {"type": "str", "choices": ["replicate", "split", "tune"], "default": "replicate"},
     "anchor": {"type": "str", "default": ""},
     "hosts": {"type": "dict", "default": {}},
     "controls": {"type": "list", "elements": "str", "default": []},
     "matrix": {"type": "dict", "default": {}},
+    "tune": {"type": "dict", "default": {}},
     "runs": {"type": "list", "elements": "dict", "default": []},
     "release": {"type": "str", "default": ""},
     "environment": {"type": "dict", "default": {}},
@@ -57,7 +59,7 @@ class ActionModule(ActionBase):
         host = str((task_vars or {}).get("inventory_hostname", ""))
         try:
             return {"changed": False, **globals()[asked["state"]](asked, host)}
-        except (schedule.ScheduleError, ResultError, OSError) as error:
+        except (schedule.ScheduleError, study.StudyError, PointError, ResultError, OSError) as error:
             raise AnsibleActionFail(redact(str(error), asked["secrets"])) from None
 
 
@@ -70,6 +72,12 @@ def begun(asked: Mapping[str, Any], _: str) -> dict[str, Any]:
     state = schedule.begin(
         folder, asked["share"], hosts, asked["matrix"], anchor=asked["anchor"], controls=asked["controls"], pid=os.getppid()
     )
+    if asked["share"] == "tune":
+        with schedule.locked(folder) as open_state:
+            runs = [run for one in asked["hosts"].values() for run in one.get("runs") or []]
+            study.begin(
+                folder, runs, asked["controls"], {"origin": str(ROOT / "sweeps" / "baseline-origin.json"), **asked["tune"]}, open_state
+            )
     for host in state["hosts"].values():
         for note in host["notes"]:
             display.warning(note)
@@ -79,11 +87,12 @@ def begun(asked: Mapping[str, Any], _: str) -> dict[str, Any]:
 
 def claimed(asked: Mapping[str, Any], host: str) -> dict[str, Any]:
     """The host's next point, its record begun."""
-    found = schedule.claim(asked["dir"], host, asked["run"])
+    tuned = schedule.load(asked["dir"]).get("share") == "tune"
+    found = schedule.claim(asked["dir"], host, asked["run"], dealer=study.deal if tuned else None)
     if not found["name"]:
         return {"point": {}, "path": "", "why": found["why"]}
     run = next(one for one in asked["runs"] if one["point"]["name"] == found["name"])
-    path = Path(asked["dir"]) / host / f"{found['name']}.json"
+    path = Path(asked["dir"]) / host / f"{found.get('run') or found['name']}.json"
     if path.exists() and schedule.reusable(read(path), run["launch"]["config_id"], asked["release"], asked["matrix"]):
         put_aside(path)
     section = {
@@ -91,8 +100,22 @@ def claimed(asked: Mapping[str, Any], host: str) -> dict[str, Any]:
         "config_id": run["launch"]["config_id"], "status": None, "started": _now(), "finished": None, "failure": None,
         "environment": asked["environment"], "release": asked["release"], "matrix": asked["matrix"],
     }  # fmt: skip
+    if tuned:
+        section["tune"] = {"stage": found["stage"], "why": found["why"], "cut": ""}
     merge(path, section, asked["secrets"])
-    return {**found, "point": run, "path": str(path)}
+    return {"again": False, "tuned": tuned, **found, "point": run, "path": str(path)}
+
+
+def weighed(asked: Mapping[str, Any], host: str) -> dict[str, Any]:
+    """Which cells of the host's start to measure next, if any; the record says where it was cut off, and why."""
+    folder = Path(asked["dir"])
+    with schedule.locked(folder) as state:
+        run = str(state["hosts"][host]["now"])
+        path = folder / host / f"{run}.json"
+        found = study.weigh(folder, run, host, read(path))
+    if found["cut"]:
+        merge(path, {"tune": {**(read(path).get("tune") or {}), "cut": found["cut"]}}, asked["secrets"])
+    return found
 
 
 def ended(asked: Mapping[str, Any], host: str) -> dict[str, Any]:

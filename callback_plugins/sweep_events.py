@@ -86,10 +86,14 @@ class CallbackModule(CallbackBase):
             self.view.open(found["hosts"], time.monotonic())
             self._event("", "begun", run=found["run"], anchor=found["anchor"], hosts=sorted(found["hosts"]))
         elif self.folder and found.get("point"):
-            point = found["point"]["point"]["name"]
-            self.view.claim(host, point, found["index"], found["of"], time.monotonic())
-            self._event(host, "point", point=point, index=found["index"], of=found["of"], anchor=found["anchor"])
+            point = found.get("run") or found["point"]["point"]["name"]
+            self.view.claim(host, point, found["index"], found["of"], time.monotonic(), found.get("told"))
+            more = {key: found[key] for key in ("stage", "why", "told") if key in found and found["tuned"]}
+            self._event(host, "point", point=point, index=found["index"], of=found["of"], anchor=found["anchor"], **more)
             self._say(host)
+        elif self.folder and "not_now" in found:
+            if found["cut"]:
+                self._event(host, "cut", why=found["cut"])
         elif self.folder and "path" in found:
             self._event(host, "idle", why=found["why"])
         elif self.folder:

@@ -60,6 +60,20 @@ def ddtree_plan(hosts: Mapping[str, Any], share: str, controls: list[str], leave
     return plan.lines(hosts, str(share), [str(one) for one in controls], str(leave))
 
 
+def ddtree_tune_plan(hosts: Mapping[str, Any], asked: Mapping[str, Any], controls: list[str], leave: str) -> list[str]:
+    """A tuning's plan in lines; settings that cannot be are refused in one sentence."""
+    return plan.tune_lines(hosts, asked, [str(one) for one in controls], str(leave))
+
+
+def ddtree_tune_refusal(hosts: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """The sentence that says why these settings cannot be tuned with, or ''."""
+    try:
+        plan.tune_lines(hosts, asked, [], "best")
+    except points.PointError as error:
+        return str(error)
+    return ""
+
+
 def ddtree_env_line(value: Any, name: str) -> str:
     """One line of an EnvironmentFile."""
     return quoting.env_line(str(name), str(value))
@@ -74,6 +88,8 @@ class FilterModule:
             "ddtree_block_size": _sentences(ddtree_block_size),
             "ddtree_plan": _sentences(ddtree_plan),
             "ddtree_systemd_exec": _sentences(quoting.systemd_exec),
+            "ddtree_tune_plan": _sentences(ddtree_tune_plan),
+            "ddtree_tune_refusal": ddtree_tune_refusal,
             "ddtree_env_line": _sentences(ddtree_env_line),
             "ddtree_supervisor_command": _sentences(quoting.supervisor_command),
             "ddtree_supervisor_env": _sentences(quoting.supervisor_env),

@@ -82,7 +82,7 @@ from ansible.module_utils.ddtree.report import build, write
 from ansible.module_utils.ddtree.report_text import terminal_table
 
 # Named here too, since what is imported late is not found by the packer.
-from ansible.module_utils.ddtree import report_css, report_data, report_html, report_pieces, report_plots, report_sections  # noqa: F401  isort:skip
+from ansible.module_utils.ddtree import report_css, report_data, report_html, report_pieces, report_plots, report_sections, tune_report  # noqa: F401  isort:skip
 from ansible.module_utils.ddtree.results import ResultError
 
 

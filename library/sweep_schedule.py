@@ -17,18 +17,20 @@ options:
   state:
     description:
       - V(begun) opens the sweep for this run of the controller; V(claimed) gives the host its next point and begins its record;
-        V(ended) notes how that point ended, in the record too.
+        V(weighed) tells which cells of a start that is tuned to measure next; V(ended) notes how the point ended, in the record too.
     type: str
-    choices: [begun, claimed, ended]
+    choices: [begun, claimed, weighed, ended]
     required: true
   run:
     description: What V(begun) returned; a run that another one has followed gets no more points.
     type: str
     default: ''
   share:
-    description: Whether each host measures every point, or the points are dealt out over the hosts.
+    description:
+      - Whether each host measures every point, or the points are dealt out over the hosts, or V(tune), a study asks for those that
+        promise most.
     type: str
-    choices: [replicate, split]
+    choices: [replicate, split, tune]
     default: replicate
   anchor:
     description:
@@ -36,6 +38,12 @@ options:
         most hosts have loaded, else the first.
     type: str
     default: ''
+  tune:
+    description:
+      - For V(begun) with O(share=tune), what the study is after, C(objective), C(concurrency), C(latency), C(minutes), C(starts),
+        C(contexts) and C(concurrencies).
+    type: dict
+    default: {}
   hosts:
     description: For V(begun), per host C(runs), C(release), C(loaded) and C(expected).
     type: dict
@@ -105,6 +113,39 @@ point:
 path:
   description: The point's result file.
   returned: state is claimed
+  type: str
+again:
+  description: Whether the engine is to be started anew although it runs this point.
+  returned: state is claimed, with a point
+  type: bool
+tuned:
+  description: Whether a study asked for the point, so that it is measured in steps.
+  returned: state is claimed, with a point
+  type: bool
+told:
+  description: What the study knows so far, C(starts), C(best), C(front) and C(minutes_left).
+  returned: state is claimed, with a point that a study asked for
+  type: dict
+cells:
+  description: What to measure next, C(context) and C(concurrency); empty at the end of the start.
+  returned: state is weighed
+  type: list
+  elements: dict
+not_now:
+  description: What is left for later steps, as C(cells), C(coding) and C(rates).
+  returned: state is weighed
+  type: dict
+quick:
+  description: Whether few repeats do.
+  returned: state is weighed
+  type: bool
+last:
+  description: Whether this is the step with all that is left.
+  returned: state is weighed
+  type: bool
+cut:
+  description: Why the start is cut off, if it is.
+  returned: state is weighed
   type: str
 index:
   description: The place of the point among RV(of).

@@ -21,9 +21,10 @@ class View:
             for name, one in hosts.items()
         }
 
-    def claim(self, host: str, point: str, index: int, of: int, now: float) -> None:
+    def claim(self, host: str, point: str, index: int, of: int, now: float, told: Mapping[str, Any] | None = None) -> None:
+        """`told` is what a tuning knows so far: {starts, best, front, minutes_left}."""
         mine = self._hosts.setdefault(host, {"left": of, "seconds": None, "done": 0, "spent": 0.0})
-        mine.update(point=point, index=index, of=of, at=now, step="begin", cells=[])
+        mine.update(point=point, index=index, of=of, at=now, step="begin", cells=[], told=dict(told or {}))
 
     def begin(self, host: str, step: str, now: float) -> bool:
         """A step of the host's point begins; False where it is at none."""
@@ -53,14 +54,20 @@ class View:
     def line(self, host: str, now: float) -> str:
         """`gpu01: point 2 of 6, b16-k4-w2048: cell 3, 139.0 tok/s at C=1, 41 min left`"""
         mine = self._hosts[host]
-        words = [f"{host}: point {mine['index']} of {mine['of']}, {mine['point']}: {_step(mine)}"]
+        told = mine.get("told")
+        place = f"start {mine['index']}" if told else f"point {mine['index']} of {mine['of']}"
+        words = [f"{host}: {place}, {mine['point']}: {_step(mine)}"]
         speeds: dict[int, list[float]] = {}
         for cell in mine["cells"]:
             if cell.get("output_tok_s"):
                 speeds.setdefault(int(cell["concurrency"]), []).append(float(cell["output_tok_s"]))
         words += [f"{sum(found) / len(found):.1f} tok/s at C={level}" for level, found in sorted(speeds.items())]
-        left = self.left(host, now)
-        words += [f"about {duration(left)} left"] if left is not None and mine["left"] else []
+        if told:
+            left = max(told["minutes_left"] * 60 - (now - mine["at"]), 0.0)
+            front = f"{told['front']} on the front, " if told["front"] > 1 else ""
+            return ", ".join([*words, f"best so far {told['best'] or 'none'}", f"{front}{duration(left)} of the budget left"])
+        rest = self.left(host, now)
+        words += [f"about {duration(rest)} left"] if rest is not None and mine["left"] else []
         return ", ".join(words)
 
 

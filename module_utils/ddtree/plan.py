@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from . import results
+from .asked import PointError
 from .live import duration
 
 # Result files of earlier sweeps that are read for a guess, newest first.
@@ -59,6 +60,50 @@ def lines(hosts: Mapping[str, Mapping[str, Any]], share: str, controls: Iterable
     ends = {"best": "serves the best point", "previous": "serves what it ran before", "stop": "is stopped"}
     told.append(f"at the end each host {ends[leave]}")
     return told
+
+
+def tune_lines(hosts: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Any], controls: Iterable[str], leave: str) -> list[str]:
+    """The plan of a tuning in lines; `asked` as for `study.begin`. Raises PointError for settings that cannot be, in one sentence."""
+    from .tune_goal import Goal
+    from .tune_space import Space
+
+    goal = Goal.read(asked["objective"], asked["contexts"], asked["concurrencies"], asked.get("concurrency") or 0, asked.get("latency"))
+    minutes = _amount("tune_minutes", asked["minutes"], 1)
+    most = _amount("tune_starts", asked.get("starts") or 0, 0)
+    space = Space.of(list({run["point"]["name"]: run for one in hosts.values() for run in one["runs"]}.values()), controls)
+    if len(space.free) < 2:
+        raise PointError(
+            f"{len(space.free)} engine configuration is asked, and tuning chooses among several: give lists, or -e @sweeps/tune.yml"
+        )
+    ends = {"best": "serves the best point", "previous": "serves what it ran before", "stop": "is stopped"}
+    bounds = [f"p99 {name.partition('_')[0].upper()} at most {most:g} ms" for name, most in goal.bounds.items()]
+    axes = [f"{axis} {' '.join('none' if one is None else str(one) for one in values)}" for axis, values in space.axes.items()]
+    return [
+        f"{_count(len(space.free), 'engine configuration')}: {'; '.join(axes)}",
+        *(f"  {one.name} (control)" for one in space.candidates if one.control),
+        f"for {words_of(goal)}" + (f", {' and '.join(bounds)}" if bounds else "") + ", coding not below the point without speculation",
+        f"screened by {_count(len(goal.screen), 'cell')} of {len(goal.cells)}; finalists have all of them, the winner in two starts",
+        f"on {', '.join(hosts)}, for {minutes:g} minutes" + (f" or {most:g} starts" if most else ""),
+        f"at the end each host {ends[leave]}",
+    ]
+
+
+def words_of(goal: Any) -> str:
+    """The goal in words."""
+    if goal.pareto:
+        return f"the front of single-user speed and aggregate throughput at concurrency {goal.level}"
+    named = [(f"aggregate at concurrency {goal.level}" if name == "aggregate" else name, weight) for name, weight in goal.weights.items()]
+    return named[0][0] if len(named) == 1 else " and ".join(f"{name} ({weight:g})" for name, weight in named)
+
+
+def _amount(name: str, value: Any, least: float) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not least <= number < float("inf"):
+        raise PointError(f"{name} is {value!r}: a number of at least {least} is wanted")
+    return number
 
 
 def _age(path: Path) -> float:

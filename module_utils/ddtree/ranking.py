@@ -8,7 +8,8 @@ differ fivefold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .lossless import CHANGED
@@ -16,6 +17,7 @@ from .lossless import compare as compare_answers
 from .results import cell_key, geometric_mean
 
 OBJECTIVES = ("balanced", "single-user", "aggregate")
+AT = "aggregate@"  # with the concurrency behind it
 _LONG = {"single-user speed": "single-user", "aggregate throughput": "aggregate"}
 _MEANING = {
     "balanced": "geometric mean of output tok/s over all cells",
@@ -32,16 +34,20 @@ def meaning(objective: Any) -> str:
     """The objective in words."""
     if isinstance(objective, Mapping):
         return "weighted geometric mean: " + ", ".join(f"{name} {weight:g}" for name, weight in _weights(objective).items())
-    return _MEANING[next(iter(_weights(objective)))]
+    name = next(iter(_weights(objective)))
+    if name.startswith(AT):
+        return f"geometric mean of output tok/s over the contexts at concurrency {name[len(AT) :]}"
+    return _MEANING[name]
 
 
-def rank(records: Sequence[Mapping[str, Any]], objective: Any = "balanced", anchor: str = "") -> list[dict[str, Any]]:
+def rank(records: Sequence[Mapping[str, Any]], objective: Any = "balanced", anchor: str = "",
+         bounds: Mapping[str, float] | None = None) -> list[dict[str, Any]]:  # fmt: skip
     """One entry per point, best first: {rank, name, point, hosts, tier, reasons, score, cells, single_user,
     aggregate, accept, coding, ...}.
 
-    `objective` is one of OBJECTIVES or weights such as {single-user: 0.7, aggregate: 0.3}. Tiers, each below
-    the one before: 0 clean; 1 coding below the bar, or requests that failed; 2 cells missing; 3 not measured
-    (failed, skipped, unfinished).
+    `objective` is one of OBJECTIVES, aggregate@N for a concurrency, or weights such as {single-user: 0.7, aggregate: 0.3}. `bounds`:
+    {ttft_ms or tpot_ms: most of its p99 in every cell}. Tiers, each below the one before: 0 clean; 1 coding below the bar, a bound
+    exceeded, or requests that failed; 2 cells missing; 3 not measured (failed, skipped, unfinished).
     `cells` maps (context, concurrency) to {output_tok_s, user_tok_s, accept_length, low, high, errors},
     averaged over hosts. With an `anchor`, the point that each host measured, figures are first put on the fleet's mean by what the
     anchor shows of their host, cell by cell.
@@ -60,12 +66,16 @@ def rank(records: Sequence[Mapping[str, Any]], objective: Any = "balanced", anch
     for entry in entries:
         both = control and control is not entry and entry["coding"]
         entry["lossless"] = compare_answers(control["coding"], entry["coding"]) if control and both else None
-        entry["tier"], entry["reasons"] = _tier(entry, complete, bar)
+        entry["tier"], entry["reasons"] = _tier(entry, complete, bar, bounds or {})
     shared = [entry for entry in entries if entry["tier"] < 2]
     common = sorted(set.intersection(*(set(entry["cells"]) for entry in shared))) if shared else sorted(complete)
     for entry in entries:
         parts = _parts(entry["cells"], common)
-        entry.update(single_user=parts["single-user"], aggregate=parts["aggregate"], score=_weighted(parts, weights))
+        entry.update(
+            single_user=parts["single-user"],
+            aggregate=parts["aggregate"],
+            score=_weighted(parts, weights, functools.partial(_at, entry["cells"], common)),
+        )
     entries.sort(key=lambda entry: (entry["tier"], -(entry["score"] or 0.0), entry["name"]))
     place = 0
     for entry in entries:
@@ -143,7 +153,7 @@ def _weights(objective: Any) -> dict[str, float]:
     weights = {}
     for given, weight in objective.items():
         name = _LONG.get(str(given), str(given))
-        if name not in OBJECTIVES:
+        if name not in OBJECTIVES and not (name.startswith(AT) and name[len(AT) :].isdigit()):
             raise RankingError(f"{str(given)!r} is no objective: known are {', '.join(OBJECTIVES)}")
         try:
             weights[name] = float(weight)
@@ -183,6 +193,8 @@ def _entry(name: str, group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "derived": engine.get("derived") or {},
         "restart": restarts[0] if restarts else None,
         "aliases": list(used[0].get("aliases") or []),
+        "screened": all((record.get("tune") or {}).get("stage") == "screen" for record in used),
+        "cut": next((str(record["tune"]["cut"]) for record in used if (record.get("tune") or {}).get("cut")), ""),
     }
 
 
@@ -200,6 +212,9 @@ def _mean_cell(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     else:  # between hosts the spread says more than one host's interval
         speeds = [float(one["output_tok_s"]) for one in found if one.get("output_tok_s")]
         mean["low"], mean["high"] = (min(speeds), max(speeds)) if speeds else (None, None)
+    mean["p99"] = {
+        name: max((float((one.get(name) or {}).get("p99") or 0) for one in found), default=0.0) for name in ("ttft_ms", "tpot_ms")
+    }
     mean["errors"] = sum(int(one.get("errors") or 0) for one in found)
     mean["hosts"] = len(found)
     mean["accept_source"] = next((one["accept_source"] for one in found if one.get("accept_source")), "")
@@ -213,18 +228,25 @@ def _coding_control(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] |
     return next(found, None)
 
 
-def _tier(entry: Mapping[str, Any], complete: set[tuple[int, int]], bar: float | None) -> tuple[int, list[str]]:
+def _tier(entry: Mapping[str, Any], complete: set[tuple[int, int]], bar: float | None,
+          bounds: Mapping[str, float]) -> tuple[int, list[str]]:  # fmt: skip
     if entry["status"] != "ok" or not entry["cells"]:
         failure = entry["failure"] or {}
         cause = f": {failure.get('cause')} in phase {failure.get('phase')}" if failure.get("cause") else ""
         return 3, [f"{entry['status'] if entry['status'] != 'ok' else 'no cells'}{cause}"]
     reasons = []
     gone = [key for key in sorted(complete) if not (entry["cells"].get(key) or {}).get("output_tok_s")]
+    if gone and (entry["screened"] or entry["cut"]):
+        return 2, [f"cut off: {entry['cut']}" if entry["cut"] else f"screened only, {len(complete) - len(gone)} of {len(complete)} cells"]
     if gone:
         return 2, ["not measured: " + ", ".join(f"context {key[0]} at concurrency {key[1]}" for key in gone)]
     errors = sum(cell["errors"] for cell in entry["cells"].values())
     if errors:
         reasons.append(f"{errors} requests failed")
+    for name, most in bounds.items():
+        worst = max((cell["p99"].get(name) or 0.0 for cell in entry["cells"].values()), default=0.0)
+        if worst > most:
+            reasons.append(f"p99 {name.partition('_')[0].upper()} {worst:.0f} ms, at most {most:g} are wanted")
     coding = entry["coding"]
     if bar is not None and coding and coding["passed"] / coding["total"] < bar - 1e-9:
         cut = sum(task.get("outcome") == "truncated" for task in coding.get("tasks") or [])
@@ -250,8 +272,15 @@ def _parts(cells: Mapping[tuple[int, int], Mapping[str, Any]], common: Sequence[
     }
 
 
-def _weighted(parts: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
+def _at(cells: Mapping[tuple[int, int], Mapping[str, Any]], common: Sequence[tuple[int, int]], level: int) -> float | None:
+    speeds = [(cells.get(key) or {}).get("output_tok_s") for key in common if key[1] == level]
+    return geometric_mean([one for one in speeds if one]) if speeds and all(speeds) else None
+
+
+def _weighted(parts: Mapping[str, float | None], weights: Mapping[str, float], at: Callable[[int], float | None]) -> float | None:
+    """`at` gives the mean over contexts at a concurrency."""
     total, product = sum(weights.values()), 1.0
+    parts = {**parts, **{name: at(int(name[len(AT) :])) for name in weights if name.startswith(AT)}}
     for name, weight in weights.items():
         value = parts[name]
         if weight and not value:

@@ -18,6 +18,7 @@ from .comparison import compare, read_baseline
 from .ranking import axes_of, host_factors, meaning, pareto, rank
 from .results import ResultError, Sweep, cell_key, link_latest, load_sweep, write_text
 from .schedule import load as load_schedule
+from .study import load as load_study
 
 COLUMNS = (
     "sweep",
@@ -83,6 +84,7 @@ class Report:
     baseline: dict[str, Any] = field(default_factory=dict)  # {title, notes}
     schedule: dict[str, Any] = field(default_factory=dict)
     factors: dict[str, dict[tuple[int, int], float]] = field(default_factory=dict)
+    tuning: dict[str, Any] = field(default_factory=dict)  # tune_report.summary of a sweep that was tuned
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -113,10 +115,19 @@ def build(directory: str | Path, objective: Any = "balanced", baseline: str | Pa
         raise ResultError(f"{directory} holds no result file: run a sweep first, or name another folder")
     schedule = load_schedule(directory)
     anchor = str(schedule.get("anchor") or "")
-    entries = rank(sweep.records, objective, anchor)
+    document = load_study(Path(directory))
+    bounds: Mapping[str, float] = {}
+    if document:  # what was tuned for rules, unless another objective is asked
+        from .tune_report import goal_of, summary
+
+        goal = goal_of(document)
+        objective, bounds = goal.objective if objective == "balanced" else objective, goal.bounds
+    entries = rank(sweep.records, objective, anchor, bounds)
     contexts, levels = axes_of(entries)
     report = Report(sweep, objective, entries, pareto(entries), contexts, levels, schedule=schedule)
     report.factors = host_factors(sweep.records, anchor)
+    if document:
+        report.tuning = summary(document, report.best["name"] if report.best else "")
     if baseline:
         title, notes, records = read_baseline(baseline)
         report.baseline = {"title": title, "notes": notes}
@@ -169,6 +180,10 @@ def why(report: Report) -> list[str]:
         if control and control is not best:
             what = "no speculation" if name == "none" else "the DFLASH chain"
             lines.append(f"{best['score'] / control['score']:.2f} times {what} ({control['name']})")
+    if report.tuning:
+        from .tune_report import lines as tuned
+
+        lines += tuned(report.tuning)
     coding = best["coding"]
     lines.append(f"coding {coding['passed']} of {coding['total']}" if coding else "coding was not checked")
     lines += best["reasons"]

@@ -45,6 +45,7 @@ def document(report: Report) -> dict[str, Any]:
         "environment": environment(report),
         "settings": settings(report),
         "problems": report.sweep.problems,
+        "tuning": report.tuning or None,
         "baseline": {**report.baseline, "counts": counts(report.comparison), "cells": report.comparison} if report.baseline else None,
     }
 

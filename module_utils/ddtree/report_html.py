@@ -12,7 +12,7 @@ from .report import DASH, Report, accepts, best_vars, coding_text, headline, spa
 from .report_css import CSS
 from .report_data import speed_up
 from .report_pieces import MOST_ROWS, Sub, esc, figure, number, shaded, table, times
-from .report_sections import accept_table, coding, comparison, environment, failures, heat, hosts
+from .report_sections import accept_table, coding, comparison, environment, failures, heat, hosts, tuning
 
 
 def page(report: Report) -> str:
@@ -27,6 +27,7 @@ def page(report: Report) -> str:
         _winner(report),
         _problems(report),
         _points(report),
+        tuning(report),
         heat(report),
         _cells(report),
         figure(

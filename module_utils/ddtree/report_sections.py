@@ -102,6 +102,40 @@ def hosts(report: Report) -> str:
     return f'<h2>Hosts</h2><p class="note">{esc(" ".join(words))}</p>{table(header, rows)}'
 
 
+def tuning(report: Report) -> str:
+    found = report.tuning
+    if not found:
+        return ""
+    rows: list[tuple[list[tuple[Any, str]], str]] = [
+        (
+            [(one["start"], ""), (one["host"], "l"), (one["name"], "l"), (one["stage"], "l"), (one["state"], "l"),
+             (f"{one['minutes']:g}", ""),
+             (DASH if one["score"] is None else f"{one['score']:.1f}", ""), (DASH if one["best"] is None else f"{one['best']:.1f}", ""),
+             (one["why"], "l wrap")],
+            "",
+        )
+        for one in found["path"][:MOST_ROWS]
+    ]  # fmt: skip
+    header = [("start", ""), ("host", "l"), ("point", "l"), ("measured", "l"), ("outcome", "l"), ("minutes", ""), ("tok/s", ""),
+              ("best so far", ""), ("why", "l")]  # fmt: skip
+    shares = [([(axis, "l"), (f"{share:.1%}", "")], "") for axis, share in found["importance"].items()]
+    coming = [
+        ([(one["name"], "l"), (f"{one['gain']:.2%}", ""), (f"{one['score']:.1f}", ""), (f"{one['spread']:.1%}", "")], "")
+        for one in found["next"]
+    ]
+    note = (
+        "Each row is a start. tok/s are the objective over the screened cells; screen measures those, whole the matrix. A start is cut off "
+        "as soon as its interval lies below the best one's."
+    )
+    parts = [f'<h2>The search</h2><p class="note">{esc(note)}</p>{table(header, rows)}']
+    if shares:
+        parts.append("<h3>What speed depends on</h3>" + table([("axis", "l"), ("share of the variance of log speed", "")], shares))
+    if coming:
+        head = [("point", "l"), ("expected gain", ""), ("expected tok/s", ""), ("known to", "")]
+        parts.append("<h3>Worth trying next</h3>" + table(head, coming))
+    return "".join(parts)
+
+
 def failures(report: Report) -> str:
     parts = []
     for entry in report.entries:

@@ -97,6 +97,18 @@ def markdown(report: Report) -> str:
         "",
         f"Pareto front of single-user speed against aggregate throughput: {_md(', '.join(report.front) or 'none')}.",
     ]
+    if report.tuning:
+        lines += [
+            "",
+            "## The search",
+            "",
+            "| start | host | point | measured | outcome | minutes | tok/s | best so far | why |",
+            "|---|---|---|---|---|---|---|---|---|",
+        ]
+        for one in report.tuning["path"]:
+            figures = [DASH if one[key] is None else f"{one[key]:.1f}" for key in ("score", "best")]
+            words = [one["start"], one["host"], one["name"], one["stage"], one["state"], f"{one['minutes']:g}", *figures, one["why"]]
+            lines.append("| " + " | ".join(_md(word) for word in words) + " |")
     for one in heat_maps(report):
         for name, label in HEAT.items():
             lines += ["", f"{_md(label)}, by budget and topk ({_md(one['title'])}):", ""]

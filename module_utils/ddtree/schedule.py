@@ -8,7 +8,8 @@ from host to host.
      run: {id, pid, began}, hosts: {host: {release, loaded, runs: [{name, aliases, config_id}], done: {name: ok|failed|unfit},
      now: name|"", lost: bool, prepared: bool, stopped: ""|sentence, in_a_row: [cause], seconds: expected of a point or null,
      notes: [sentence]}}}
-A point that is `unfit` failed for a reason of its host alone; in a split sweep another host may have it.
+A point that is `unfit` failed for a reason of its host alone; in a split sweep another host may have it. In a sweep that is tuned a dealer
+(`study.deal`) chooses among the runs, and a name may have @2 behind it for its second start on a host.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import results
 
-SHARES = ("replicate", "split")
+SHARES = ("replicate", "split", "tune")
 FINALLY = ("best", "previous", "stop")
 FILE, LOCK, RUN, EVENTS = "sweep.json", ".sweep.lock", ".sweep.run", "events.jsonl"
 # Causes that no other point cures; two in a row end this host's sweep.
 OF_THE_HOST = ("no_gpu", "foreign_vram", "disk_full")
 IN_A_ROW = 2
+AGAIN = "@"
 POLL = 0.5  # seconds between looks while the last points are at work on other hosts
 _DISK_FULL = ("no space left on device", "errno 28", "disk quota exceeded")
 
@@ -46,7 +48,7 @@ def begin(folder: str | Path, share: str, hosts: Mapping[str, Mapping[str, Any]]
     `more` are anchor, controls and pid. Raises ScheduleError where another run is at work.
     """
     if share not in SHARES:
-        raise ScheduleError(f"sweep_share is {share!r}, {' or '.join(SHARES)} is wanted")
+        raise ScheduleError(f"sweep_share is {share!r}, {' or '.join(SHARES[:2])} is wanted")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     with locked(target) as state:
@@ -61,24 +63,37 @@ def begin(folder: str | Path, share: str, hosts: Mapping[str, Mapping[str, Any]]
                 "done": {}, "now": "", "lost": False, "prepared": False, "stopped": "", "in_a_row": [], "seconds": given.get("seconds"),
                 "notes": [],
             }  # fmt: skip
-            _find_done(target, state, name)
+            if share != "tune":
+                _find_done(target, state, name)
         state["anchor"] = _anchor(state, str(more.get("anchor") or ""))
         return json.loads(json.dumps(state))
 
 
-def claim(folder: str | Path, host: str, run: str, wait: float = float("inf")) -> dict[str, Any]:
+Dealer = Callable[[Path, Mapping[str, Any], str], Mapping[str, Any]]
+
+
+def claim(folder: str | Path, host: str, run: str, wait: float = float("inf"), dealer: Dealer | None = None) -> dict[str, Any]:
     """The next point for this host: {name, index, of, anchor, prepared}, or {name: "", why: sentence}. `prepared` says whether this run
-    has measured a point there already.
+    has measured a point there already. A `dealer` chooses in its own order and adds what it has to say: {run, why, wait, ...}.
 
     While nothing is free but other hosts are still at work, it waits: their points come back if they are lost. Raises ScheduleError
     where another run has taken the sweep over.
     """
     end = time.monotonic() + wait
+    asked_at: Any = None
     while True:
         with locked(Path(folder)) as state:
             mine = _mine(state, host, run)
             over = str(state["stop"] or mine["stopped"])
-            name = "" if over else _next(state, host)
+            at_work = [(name, one["now"], one["lost"]) for name, one in state["hosts"].items()]
+            if dealer and not over and at_work != asked_at:
+                dealt, asked_at = dealer(Path(folder), state, host), at_work
+                if dealt["name"]:
+                    mine["now"] = str(dealt["run"])
+                    return {"index": dealt["told"]["starts"], "of": 0, "anchor": False, "prepared": mine["prepared"], **dealt}
+                if not dealt["wait"]:
+                    return {"name": "", "why": str(dealt["why"])}
+            name = "" if over or dealer else _next(state, host)
             if name:
                 mine["now"] = name
                 return {"name": name, **_place(state, host), "anchor": name == state["anchor"], "prepared": mine["prepared"], "why": ""}
@@ -98,7 +113,8 @@ def ended(folder: str | Path, host: str, run: str, status: str, cause: str = "")
         unfit = status == "failed" and cause in OF_THE_HOST
         mine["done"][name] = "unfit" if unfit else status
         mine["prepared"] = mine["prepared"] or status == "ok"
-        mine["loaded"] = "" if status == "failed" else next(one["config_id"] for one in mine["runs"] if one["name"] == name)
+        point = name.partition(AGAIN)[0]
+        mine["loaded"] = "" if status == "failed" else next(one["config_id"] for one in mine["runs"] if one["name"] == point)
         mine["in_a_row"] = [*mine["in_a_row"], cause] if unfit else []
         if len(mine["in_a_row"]) >= IN_A_ROW:
             causes = " and ".join(dict.fromkeys(mine["in_a_row"]))
@@ -261,7 +277,7 @@ def _names_of(host: Mapping[str, Any], names: Iterable[str]) -> set[str]:
 
 def _at_work(state: Mapping[str, Any], host: str) -> list[str]:
     """Hosts whose claims may come back to this one."""
-    if state["share"] != "split":
+    if state["share"] == "replicate":
         return []
     return [name for name, one in state["hosts"].items() if name != host and one["now"] and not one["lost"]]
 
