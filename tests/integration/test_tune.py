@@ -19,7 +19,7 @@ from simhost import FILES, free_port
 sys.path.insert(0, str(FILES / "site"))
 from sglang.sim.speed import config, output_tok_s
 
-KILLS = int(os.environ.get("TUNE_KILLS", "3"))
+KILLS = int(os.environ.get("TUNE_KILLS", "2"))
 SPACE: dict[str, Any] = {"budget": [4, 8, 16, 32], "topk": 2, "window": [512, 2048]}
 ASKED: dict[str, Any] = {**SPACE, "tune_objective": "single-user", "tune_minutes": 120, "sweep_controls": False, "sweep_name": "study",
                          "benchmark_contexts": [60, 256]}  # fmt: skip
