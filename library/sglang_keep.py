@@ -10,14 +10,17 @@ description:
     not at all. It starts and stops nothing.
 options:
   state:
-    description: V(kept) puts aside, V(restored) puts back.
+    description: V(kept) puts aside, V(restored) puts back, V(promoted) gives what was put aside another name.
     type: str
-    choices: [kept, restored]
+    choices: [kept, restored, promoted]
     default: kept
   folder:
     description: Where it is put aside.
     type: path
     required: true
+  target:
+    description: The folder that it becomes; for V(promoted). What was there goes.
+    type: path
   files:
     description: The files that the unit may have; for V(kept).
     type: list
@@ -70,14 +73,15 @@ differed:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ddtree.keeping import KeepError, keep, put_back
+from ansible.module_utils.ddtree.keeping import KeepError, keep, promote, put_back
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "default": "kept", "choices": ["kept", "restored"]},
+            "state": {"type": "str", "default": "kept", "choices": ["kept", "restored", "promoted"]},
             "folder": {"type": "path", "required": True},
+            "target": {"type": "path"},
             "files": {"type": "list", "elements": "path", "default": []},
             "link": {"type": "path", "default": ""},
             "active": {"type": "str", "default": ""},
@@ -85,12 +89,16 @@ def main() -> None:
             "anew": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
+        required_if=[("state", "promoted", ["target"])],
     )
     asked = module.params
     try:
         if asked["state"] == "restored":
             kept, differed = put_back(asked["folder"], module.check_mode)
             module.exit_json(changed=bool(differed), kept=kept, differed=differed)
+        if asked["state"] == "promoted":
+            promote(asked["folder"], asked["target"], module.check_mode)
+            module.exit_json(changed=False)
         note = {"active": asked["active"], "config_id": asked["config_id"]}
         if not module.check_mode:
             keep(asked["folder"], asked["files"], note, asked["link"], asked["anew"])

@@ -82,3 +82,18 @@ def put_back(folder: str, check: bool = False) -> tuple[dict[str, Any], list[str
             os.symlink(link["target"], new)
             os.replace(new, link["path"])
     return note, changed
+
+
+def promote(folder: str, target: str, check: bool = False) -> bool:
+    """Let what was kept in `folder` be what is kept in `target`; False where there is none."""
+    new, place = Path(folder), Path(target)
+    if not (new / STATE).exists():
+        return False
+    if not check:
+        old = place.with_name(place.name + ".old")
+        shutil.rmtree(old, ignore_errors=True)
+        if place.exists():
+            place.rename(old)
+        new.rename(place)
+        shutil.rmtree(old, ignore_errors=True)
+    return True

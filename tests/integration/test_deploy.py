@@ -42,6 +42,18 @@ def test_where_going_back_fails_too_the_host_is_lost_and_a_rerun_goes_on(fleet: 
     assert fleet.outcomes() == {"h01": "deployed"} and fleet.record("h01")["proof"] == "ready"
 
 
+def test_one_that_is_slower_than_its_last_good_soak_goes_back(fleet: LocalFleet) -> None:
+    before = fleet.record("h01")["config_id"]
+    fleet.faults("h01", speed=0.7)
+    try:
+        fleet.play("deploy", "-e", "budget=11 topk=6 tp=1 deploy_soak_speed=0.8", code=2)
+    finally:
+        fleet.faults("h01")
+    assert fleet.outcomes() == {"h01": "rolled back"} and fleet.record("h01")["config_id"] == before
+    detail = fleet.state()["hosts"]["h01"]["detail"]
+    assert "slower than this host's last good" in detail and "at most 20% slower is allowed" in detail
+
+
 def test_rollback_returns_to_the_last_good(fleet: LocalFleet) -> None:
     before = fleet.record("h01")["config_id"]
     fleet.play("rollback")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddtree.keeping import KeepError, keep, kept, put_back
+from ddtree.keeping import KeepError, keep, kept, promote, put_back
 
 
 @pytest.fixture
@@ -67,3 +67,12 @@ def test_nothing_kept_and_half_kept_are_told(tmp_path: Path, unit: list[str]) ->
     with pytest.raises(KeepError, match="is not whole"):
         put_back(str(folder))
     assert Path(unit[0]).read_text() == "second\n", "half of it is not put back"
+
+
+def test_what_was_kept_becomes_the_last_good_only_when_it_is_promoted(tmp_path: Path, unit: list[str]) -> None:
+    turn, good = str(tmp_path / "kept-before-turn"), str(tmp_path / "kept-last-good")
+    assert not promote(turn, good)
+    keep(good, unit, {"config_id": "c1"})
+    keep(turn, unit, {"config_id": "c2"})
+    assert promote(turn, good, check=True) and kept(good)["config_id"] == "c1"
+    assert promote(turn, good) and kept(good)["config_id"] == "c2" and not (tmp_path / "kept-before-turn").exists()
