@@ -34,7 +34,7 @@ class Invocation:
             self._log_read_at = self._clock.now()
             if gone:
                 self._clock.sleep(LOG_SETTLE)  # the last words come after the end
-            found = self._fatal_line(loading)
+            found = self._fatal_line(loading, settled=gone)
             if found:
                 raise self._lost(*found, now)
         if gone:
@@ -46,13 +46,13 @@ class Invocation:
                 now,
             )
 
-    def _fatal_line(self, loading: Callable[[], str] | None) -> tuple[str, str, str] | None:
+    def _fatal_line(self, loading: Callable[[], str] | None, settled: bool) -> tuple[str, str, str] | None:
         """(cause, line, hint) of the first line that says this start is lost; what follows it may say why."""
         lines = self._service.log(self.state)
         fresh, seen = lines[self._log_seen :], len(lines)
         if fresh and loading:
             self._phases.note(f"{loading()}; {fresh[-1].strip()[:120]}")
-        if any(fatal(line) for line in fresh):
+        if not settled and any(fatal(line) for line in fresh):
             self._clock.sleep(LOG_SETTLE)  # a traceback comes in several writes
             fresh = self._service.log(self.state)[self._log_seen :]
         self._log_seen = seen

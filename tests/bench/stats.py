@@ -3,7 +3,7 @@
 
     stats.py [--quick] [--pairs N]
 
-Cells of the reduced matrix at the origin's speeds, with the request noise of docs/gpu-results.json and the rest of
+Cells of the reduced matrix at the origin's speeds, with the request noise of recorded ones and the rest of
 tests/unit/noise.py. Each pair is measured twice the same and once 5% apart: as roles/benchmark does it, whose cells end after 8
 repeats or 60 s at the latest; until the interval is narrow, whatever that takes; and for a fixed time. The last line printed is one
 JSON object: same (share of "no difference shown" where nothing differs), apart_5_percent (share told apart) and seconds per cell.

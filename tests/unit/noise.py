@@ -1,4 +1,4 @@
-"""A made-up cell with the noise of a real one: what is known of it is from docs/gpu-results.json, the rest is stated here."""
+"""A made-up cell with the noise of a real one: what is known of it is from recorded cells, the rest is stated here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 from ddtree.stats import Sample, enough, ratio_half_width, t_quantile
 
-RECORDED = Path(__file__).resolve().parents[2] / "docs" / "gpu-results.json"
+# One NVIDIA H200, 2026-12-01, one repeat each; ci95 is over the cell's requests.
+RECORDED = Path(__file__).resolve().parents[1] / "fixtures" / "recordings" / "cells.json"
 # Assumed, since the recorded engine accepted no draft and its cells were measured once each.
 PROMPTS = 0.25  # relative deviation between prompts, by what the drafter gets right in them
 ACCEPTANCE = 0.04  # the same prompt again: near ties flip accepts
@@ -20,16 +21,14 @@ DRIFT = 0.007  # whole repeats against each other; half of it stays from one to 
 LENGTHS = 0.05  # of the same prompt's answer
 # Context, requests in flight, token/s: the origin's 12/6/2048.
 CELLS = ((60, 1, 147.5), (1024, 1, 139.0), (4096, 1, 87.9), (60, 32, 696.8), (1024, 32, 672.6), (4096, 32, 417.7))
-REQUESTS = {1: 12, 32: 160}  # of the recorded cells
 LEAST_PROMPTS, LIMIT, FIRST_TOKEN = 6, 256, 0.05
 
 
 def request_noise() -> dict[int, list[float]]:
     """By requests in flight: the relative deviation of one request in each recorded cell, from the interval of its rate."""
-    told = json.loads(RECORDED.read_text())
     found: dict[int, list[float]] = {}
-    for cell in [*told["cells"], *(cell for point in told["sweep"]["points"] for cell in point["cells"])]:
-        count = REQUESTS[cell["concurrency"]]
+    for cell in json.loads(RECORDED.read_text()):
+        count = cell["requests"]
         half = (cell["ci95"][1] - cell["ci95"][0]) / 2 / cell["output_tok_s"]
         found.setdefault(cell["concurrency"], []).append(half / t_quantile(0.975, count - 1) * math.sqrt(count))
     return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fakes import LOADED_MIB, NEVER, FakeRouter, Plan, World, lifecycle
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ddtree.ports import CAUSES, PHASES, RestartError
@@ -300,6 +300,7 @@ plans = st.builds(
 
 @settings(max_examples=400, deadline=None)
 @given(old=plans, new=plans, running=st.booleans(), foreign=st.sampled_from([{}, {2: 500}, {2: 60_000}]))
+@example(old=Plan(), new=Plan(fatal_after=0.01, crash_after=0.95), running=False, foreign={})
 def test_invariant_ready_is_never_reported_unless_the_new_instance_generated(old: Plan, new: Plan, running: bool, foreign: dict) -> None:
     old.crash_after = NEVER
     world = World(old=old, new=new, running=running, foreign_mib=foreign)
