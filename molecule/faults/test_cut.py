@@ -157,13 +157,19 @@ def test_sent_twice_it_restarts_once(host: Remote, asked: dict[str, Any]) -> Non
     one_engine(host, before, second)
 
 
+def restarted_by_hand(host: Remote) -> None:
+    """As a person does it, who waits for the port."""
+    host.sh("systemctl restart ddtree.service")
+    host.sh("for i in $(seq 300); do curl -sf --noproxy '*' http://127.0.0.1:30000/health_generate && exit 0; sleep 0.2; done; exit 1")
+
+
 def test_what_another_started_before_the_unit_changed_is_restarted(host: Remote, asked: dict[str, Any]) -> None:
     host.faults()
     assert host.module(state="started", **asked).get("ready")
-    host.sh("systemctl restart ddtree.service")
+    restarted_by_hand(host)
     taken_over = host.module(state="started", **asked)
     assert not taken_over["changed"] and taken_over["ready"], taken_over
-    host.sh("systemctl restart ddtree.service")
+    restarted_by_hand(host)
     host.sh("printf '[Service]\\nNice=5\\n' > /run/systemd/system/ddtree.service.d/new.conf; systemctl daemon-reload")
     anew = host.module(state="started", **asked)
     assert anew["changed"] and "someone else" in anew["reason"], anew
