@@ -170,7 +170,8 @@ def test_what_another_started_before_the_unit_changed_is_restarted(host: Remote,
     taken_over = host.module(state="started", **asked)
     assert not taken_over["changed"] and taken_over["ready"], taken_over
     restarted_by_hand(host)
-    host.sh("printf '[Service]\\nNice=5\\n' > /run/systemd/system/ddtree.service.d/new.conf; systemctl daemon-reload")
+    folder = "/run/systemd/system/ddtree.service.d"
+    host.sh(f"mkdir -p {folder}; printf '[Service]\\nNice=5\\n' > {folder}/new.conf; systemctl daemon-reload")
     anew = host.module(state="started", **asked)
     assert anew["changed"] and "someone else" in anew["reason"], anew
     assert host.sh(f"ps -o ni= -p {host.look()['unit']['MainPID']}").strip() == "5"
