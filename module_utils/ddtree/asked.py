@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from .quoting import one_line
+
 RANGE_LIMIT = 1000
 _BARE = "true"
 _FLAG_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -18,6 +20,9 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 class PointError(ValueError):
     """What was asked is no point; the message is one sentence: what, where, what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 def flags(value: Any, where: str = "flags") -> list[tuple[tuple[str, str], ...]]:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .quoting import one_line
+
 AXES = ("budget", "topk", "window")
 DEFAULT_DIALECT = "pr29907"
 # Key to its kind and what it is for.
@@ -192,6 +194,9 @@ _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 class DialectError(ValueError):
     """A dialect table that cannot be used; the message is one sentence."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 def fill(template: str, values: Mapping[str, Any]) -> Any:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .inventory_values import Undefined, complaint
+from .quoting import one_line
 
 GROUP = "gpu_hosts"
 # What a YAML inventory calls its own parts; a host of that name stands one level too deep.
@@ -57,7 +58,7 @@ def mistakes(inventory: Inventory) -> list[str]:
             found += (f"{given.where or host}: {one}" for one in _variable(inventory, host, name, given))
     if not unread:  # what stands in such a file would be missed here again
         found += _missing(inventory)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(map(one_line, found)))
 
 
 def _groups(inventory: Inventory) -> Iterator[str]:

@@ -12,6 +12,7 @@ from .engine import EngineError, Server, render
 from .inventory import GROUP, Inventory, Value, value_of
 from .inventory_values import complaint, short
 from .points import Point, PointError, arguments, environment, expand
+from .quoting import one_line
 
 DIALECTS, DEFAULTS = "ddtree_server_dialects", "point_defaults"
 # Any value will do to see whether the rest fits, where the point itself comes from the command line.
@@ -26,7 +27,7 @@ def rules(inventory: Inventory) -> list[str]:
     for host in inventory.groups.get(GROUP, ()):
         variables = inventory.hosts.get(host, {})
         found += (f"{where or host}: {said}" for where, said in _host(inventory, variables))
-    return list(dict.fromkeys([*found, *_machines(inventory)]))
+    return list(dict.fromkeys(map(one_line, [*found, *_machines(inventory)])))
 
 
 def _host(inventory: Inventory, variables: Mapping[str, Value]) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .quoting import one_line
+
 YES = ("yes", "true", "on", "1", "no", "false", "off", "0")
 # Whole numbers by the end of a variable's name: least and most.
 RANGES = (
@@ -38,7 +40,7 @@ def complaint(name: str, value: Any, option: Mapping[str, Any]) -> str:
     """One sentence on what is wrong with the value, '' when nothing is."""
     if isinstance(value, Undefined):
         return f"{name} cannot be told: {value.reason}"
-    said = next(_complaints(name, value, option), "")
+    said = one_line(next(_complaints(name, value, option), ""))
     return said.replace(short(value), "not shown here") if SECRET.search(name) else said
 
 

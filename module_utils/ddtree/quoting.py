@@ -17,6 +17,11 @@ _UNIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.-]*(@[A-Za-z0-9:_.-]+)?")
 _USER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,30}")
 
 
+def one_line(text: str) -> str:
+    """A sentence with escapes for what would break its line: it may hold a name that somebody typed."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 class QuoteError(ValueError):
     """A value that no quoting carries through; the message is one sentence and never shows a secret's
     value.

@@ -32,6 +32,7 @@ _SHOWN = (
     "NeedDaemonReload",
     "ExecMainStartTimestampMonotonic",
 )
+_CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd")
 _ANY_LINE = re.compile(r"^(\w+)=(.*)")
 _SECRET_LINE = re.compile(r"^(\w*(?:KEY|TOKEN|SECRET|PASSWORD)\w*)=(.*)", re.IGNORECASE)
 
@@ -314,16 +315,13 @@ def _digest(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def _group_pids(group: str) -> set[int]:
+def _group_pids(group: str, roots: Sequence[str] = _CGROUPS) -> set[int]:
     """Processes of a control group and the groups below it, on cgroup v2, v1 and hybrid hosts."""
     pids: set[int] = set()
-    for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"):
-        base = Path(root + group)
-        for procs in [base / "cgroup.procs", *base.rglob("cgroup.procs")] if base.is_dir() else []:
-            try:
-                pids |= {int(pid) for pid in procs.read_text().split()}
-            except OSError:
-                continue  # the group went away while we looked
+    # os.walk passes over what goes away while it looks, as a group does when its unit stops.
+    for folder in (folder for root in roots for folder, _, _ in os.walk(root + group)):
+        with contextlib.suppress(OSError):
+            pids |= {int(pid) for pid in Path(folder, "cgroup.procs").read_text().split()}
     return {pid for pid in pids if not _zombie(pid)}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ddtree.inventory import Inventory, Value, mistakes
@@ -97,6 +97,7 @@ def test_any_value_is_accepted_or_told_in_one_line(name: str, value: Any) -> Non
     assert not said or said.startswith(name)
 
 
+@example({"ddtree_server_extra_args": {"\n": [None]}})
 @given(st.dictionaries(st.sampled_from([*sorted(OPTIONS), "point_defaults", "ansible_host", "budget"]), values, max_size=6))
 def test_any_host_is_judged(variables: dict[str, Any]) -> None:
     given = inventory({"a": variables, "b": {}}, required=["ddtree_server_model"])
