@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import getpass
 import json
 import socket
@@ -14,11 +13,15 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "module_utils"))  # Ansible's setting module_utils is for modules only
-from ddtree import deploys, rollout  # noqa: E402
+from ddtree import deploys, rollout, run_lock  # noqa: E402
 
+display = Display()
+
+ORPHANS = 10.0  # seconds that the tasks of a run that was killed may take to end; the plan was made of what the hosts ran before them
 SPEC: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["planned", "begun", "ended"], "required": True},
     "dir": {"type": "path", "required": True},
@@ -56,12 +59,11 @@ def planned(asked: Mapping[str, Any], check: bool) -> dict[str, Any]:
         return {"order": [], "sizes": [], "dir": "", "lines": lines, "plan": plan}
     root = Path(asked["dir"])
     root.mkdir(parents=True, exist_ok=True)
-    with (root / deploys.LOCK).open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            raise rollout.RolloutError(f"process {file.read().strip()} changes the fleet of {root} now: wait for it") from None
+    try:
+        run_lock.wait(root / deploys.LOCK, ORPHANS, _tell)
+    except run_lock.Held as held:
+        what = "changes the fleet" if held.alive else "was killed, and its tasks are still at work on hosts"
+        raise rollout.RolloutError(f"process {held.pid} {what} of {root} now: wait for it") from None
     folder = root / time.strftime(f"%Y%m%d-%H%M%S-{asked['about'].get('what', 'deploy')}")
     deploys.begin(folder, plan, {"who": f"{getpass.getuser()}@{socket.gethostname()}", **asked["about"]})
     return {"order": plan["order"], "sizes": plan["sizes"], "dir": str(folder), "lines": lines, "plan": plan}
@@ -77,3 +79,7 @@ def ended(asked: Mapping[str, Any], check: bool) -> dict[str, Any]:
     for name in asked["hosts"]:
         deploys.note(asked["dir"], [name], asked["outcome"], str(asked["details"].get(name, "")))
     return {"outcome": asked["outcome"], "hosts": asked["hosts"], "details": asked["details"]}
+
+
+def _tell(pid: str) -> None:
+    display.display(f"  a task of the run that was killed (process {pid}) is still at work on its host; waiting for its end")

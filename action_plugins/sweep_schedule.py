@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
@@ -17,7 +16,7 @@ from ansible.utils.display import Display
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "module_utils"))  # Ansible's setting module_utils is for modules only
-from ddtree import schedule, study  # noqa: E402
+from ddtree import run_lock, schedule, study  # noqa: E402
 from ddtree.asked import PointError  # noqa: E402
 from ddtree.plan import point_seconds  # noqa: E402
 from ddtree.results import ResultError, merge, put_aside, read, redact  # noqa: E402
@@ -153,23 +152,18 @@ def _host(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def alone(folder: Path) -> None:
     """Return once no process of another run holds the sweep. Raises ScheduleError while that run's own process lives."""
-    end, told = time.monotonic() + ORPHANS, False
-    with (folder / schedule.RUN).open("a+") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except OSError:
-                file.seek(0)
-                pid = file.read().strip()
-            if pid.isdigit() and Path(f"/proc/{pid}").exists():
-                raise schedule.ScheduleError(f"sweep {folder.name} is being run by process {pid}: wait for it, or stop it with Ctrl-C")
-            if time.monotonic() > end:
-                raise schedule.ScheduleError(f"a task of the run {pid} of sweep {folder.name}, which was killed, does not end")
-            if not told:
-                display.display(f"  a task of the run that was killed (process {pid}) is still at work on its host; waiting for its end")
-                told = True
-            time.sleep(0.5)
+    try:
+        run_lock.wait(folder / schedule.RUN, ORPHANS, _tell)
+    except run_lock.Held as held:
+        if held.alive:
+            raise schedule.ScheduleError(
+                f"sweep {folder.name} is being run by process {held.pid}: wait for it, or stop it with Ctrl-C"
+            ) from None
+        raise schedule.ScheduleError(f"a task of the run {held.pid} of sweep {folder.name}, which was killed, does not end") from None
+
+
+def _tell(pid: str) -> None:
+    display.display(f"  a task of the run that was killed (process {pid}) is still at work on its host; waiting for its end")
 
 
 def _now() -> str:

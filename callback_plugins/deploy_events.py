@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import sys
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,7 +10,7 @@ from ansible.plugins.callback import CallbackBase
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "module_utils"))  # Ansible's setting module_utils is for modules only
-from ddtree import deploys, results, rollout  # noqa: E402
+from ddtree import deploys, results, rollout, run_lock  # noqa: E402
 
 DOCUMENTATION = """
 name: deploy_events
@@ -72,9 +69,4 @@ class CallbackModule(CallbackBase):
     def _open(self, folder: Path) -> None:
         """Hold the fleet as long as this process lives."""
         self.folder = folder
-        self.lock = (folder.parent / deploys.LOCK).open("a+")
-        with contextlib.suppress(OSError):  # the action has just seen it free
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.lock.truncate(0)
-            self.lock.write(str(os.getpid()))
-            self.lock.flush()
+        self.lock = run_lock.hold(folder.parent / deploys.LOCK)

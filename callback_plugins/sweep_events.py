@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
 import signal
 import sys
 import time
@@ -17,7 +14,7 @@ from ansible.plugins.callback import CallbackBase
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "module_utils"))  # Ansible's setting module_utils is for modules only
-from ddtree import live, schedule  # noqa: E402
+from ddtree import live, run_lock, schedule  # noqa: E402
 
 DOCUMENTATION = """
 name: sweep_events
@@ -130,12 +127,7 @@ class CallbackModule(CallbackBase):
         self._close()
         self.folder = folder
         self.log = (folder / schedule.EVENTS).open("a", encoding="utf-8")
-        self.lock = (folder / schedule.RUN).open("a+")
-        with contextlib.suppress(OSError):  # the action has just seen it free
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.lock.truncate(0)
-            self.lock.write(str(os.getpid()))
-            self.lock.flush()
+        self.lock = run_lock.hold(folder / schedule.RUN)
         for number in (signal.SIGINT, signal.SIGTERM):
             self.handlers[number] = signal.signal(number, self._stop)
 
