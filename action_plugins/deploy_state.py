@@ -61,7 +61,7 @@ def planned(asked: Mapping[str, Any], check: bool) -> dict[str, Any]:
     root.mkdir(parents=True, exist_ok=True)
     try:
         run_lock.wait(root / deploys.LOCK, ORPHANS, _tell)
-    except run_lock.Held as held:
+    except run_lock.HeldError as held:
         what = "changes the fleet" if held.alive else "was killed, and its tasks are still at work on hosts"
         raise rollout.RolloutError(f"process {held.pid} {what} of {root} now: wait for it") from None
     folder = root / time.strftime(f"%Y%m%d-%H%M%S-{asked['about'].get('what', 'deploy')}")

@@ -154,7 +154,7 @@ def alone(folder: Path) -> None:
     """Return once no process of another run holds the sweep. Raises ScheduleError while that run's own process lives."""
     try:
         run_lock.wait(folder / schedule.RUN, ORPHANS, _tell)
-    except run_lock.Held as held:
+    except run_lock.HeldError as held:
         if held.alive:
             raise schedule.ScheduleError(
                 f"sweep {folder.name} is being run by process {held.pid}: wait for it, or stop it with Ctrl-C"

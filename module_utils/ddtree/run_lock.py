@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 
-class Held(ValueError):
+class HeldError(ValueError):
     """Another run holds the lock. `pid` is that run's process, `alive` whether it lives: else it was killed and its tasks are at work."""
 
     def __init__(self, pid: str, alive: bool) -> None:
@@ -34,9 +34,9 @@ def hold(path: Path) -> TextIO:
 
 def wait(path: Path, patience: float, tell: Callable[[str], None]) -> None:
     """Return once nothing holds the lock. What a run that was killed left at work may take `patience` seconds to end; `tell` gets the run's
-    process id when the wait for it begins. Raises Held at once while the run itself lives, and when the patience is at its end.
+    process id when the wait for it begins. Raises HeldError at once while the run itself lives, and when the patience is at its end.
     """
-    end, told = time.monotonic() + patience, False
+    end, told, before = time.monotonic() + patience, False, dict[tuple[str, str], Path]()
     with path.open("a+") as file:
         while True:
             try:
@@ -46,14 +46,16 @@ def wait(path: Path, patience: float, tell: Callable[[str], None]) -> None:
                 file.seek(0)
                 pid = file.read().strip()
             if pid.isdigit() and Path(f"/proc/{pid}").exists():
-                raise Held(pid, alive=True)
+                raise HeldError(pid, alive=True)
             if time.monotonic() > end:
-                raise Held(pid, alive=False)
+                raise HeldError(pid, alive=False)
             if not told:
                 tell(pid)
                 told = True
-            for process in holders(path):
-                drain(process)
+            found = {(process.name, pipe): end for process in holders(path) for pipe, end in queues(process).items()}
+            for key in found.keys() & before.keys():  # a command that is being started has both ends for a moment, a queue has them always
+                drain(found[key])
+            before = found
             time.sleep(0.5)
 
 
@@ -66,26 +68,29 @@ def holders(path: Path) -> Iterator[Path]:
                 break
 
 
-def drain(process: Path) -> None:
-    """Read what the process tells a run that is gone. A task's result that outgrows the pipe would block it, and the lock with it, for ever:
-    nobody reads, and the write cannot fail while the task itself has the pipe's other end open, as Ansible's workers do.
-    """
+def queues(process: Path) -> dict[str, Path]:
+    """The pipes of which the process has both ends, each with a file of its own in /proc: queues to its run, not pipes to a command."""
     modes: dict[str, set[int]] = {}
-    numbers: dict[str, str] = {}
+    files: dict[str, Path] = {}
     for number, target in _open_files(process):
         if target.startswith("pipe:"):
             flags = [line.split()[1] for line in _read(process / "fdinfo" / number).splitlines() if line.startswith("flags:")]
             modes.setdefault(target, set()).update(int(flag, 8) & os.O_ACCMODE for flag in flags)
-            numbers[target] = number
-    for target, found in modes.items():
-        if found == {os.O_RDONLY, os.O_WRONLY}:  # both ends in one process: a queue to the run, not a pipe to a command
-            with contextlib.suppress(OSError):
-                handle = os.open(process / "fd" / numbers[target], os.O_RDONLY | os.O_NONBLOCK)
-                try:
-                    while os.read(handle, 1 << 16):
-                        pass
-                finally:
-                    os.close(handle)
+            files[target] = process / "fd" / number
+    return {target: files[target] for target, found in modes.items() if found == {os.O_RDONLY, os.O_WRONLY}}
+
+
+def drain(queue: Path) -> None:
+    """Read what a task tells a run that is gone. A result that outgrows the pipe would block the task, and the lock with it:
+    nobody reads, and the write cannot fail while the task itself has the pipe's other end open, as Ansible's workers do.
+    """
+    with contextlib.suppress(OSError):  # empty, or the task has ended
+        handle = os.open(queue, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            while os.read(handle, 1 << 16):
+                pass
+        finally:
+            os.close(handle)
 
 
 def _open_files(process: Path) -> Iterator[tuple[str, str]]:

@@ -49,7 +49,7 @@ def run(lock: Path, worker: str) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_run_that_lives_is_named_at_once(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with run(lock, "time.sleep(60)") as process, pytest.raises(run_lock.Held) as held:
+    with run(lock, "time.sleep(60)") as process, pytest.raises(run_lock.HeldError) as held:
         run_lock.wait(lock, 30, pytest.fail)
     assert held.value.alive and held.value.pid == str(process.pid)
 
@@ -69,7 +69,7 @@ def test_a_task_that_does_not_end_is_not_waited_for_longer_than_asked(tmp_path: 
     with run(lock, "time.sleep(60)") as process:
         process.kill()
         process.wait()
-        with pytest.raises(run_lock.Held) as held:
+        with pytest.raises(run_lock.HeldError) as held:
             run_lock.wait(lock, 0.5, lambda pid: None)
         assert not held.value.alive and held.value.pid == str(process.pid)
 

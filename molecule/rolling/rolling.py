@@ -1,0 +1,202 @@
+"""The scenario's fleet: hosts behind the real sglang-router, clients that never stop asking, a watch of who serves, and the plays."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from remotehost import CACHE, ROOT, Remote
+from simhost import free_port
+
+from ddtree.router import Router, RouterError
+
+HOSTS = ("gpu01", "gpu02", "gpu03", "gpu04", "gpu05")
+RESULTS = ROOT / ".cache" / "results" / "rolling"
+CONNECTION = os.environ.get("ROLLING_CONNECTION", "ssh")
+# A host that is gone is noticed within seconds, not after a minute.
+SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=2 -o ServerAliveCountMax=2 -o ConnectTimeout=5"
+ASKED = {"text": "Tell me about trees.", "sampling_params": {"temperature": 0, "max_new_tokens": 48, "ignore_eos": True}}
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Fleet:
+    """All hosts serve and are in the router when it is made."""
+
+    def __init__(self) -> None:
+        self.where: dict[str, Any] = json.loads((CACHE / "rolling" / "hosts.json").read_text())
+        first = self.where[HOSTS[0]]["ip"]
+        self.port, self.url = free_port(), ""
+        self.url = f"http://{first.rpartition('.')[0]}.1:{self.port}"  # this machine, as the hosts see it
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        with (RESULTS / "router.log").open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "sglang_router.launch_router", "--host", "0.0.0.0", "--port", str(self.port), "--prometheus-port",
+                 str(free_port()), "--worker-startup-check-interval", "1", "--policy", "round_robin"], stdout=log, stderr=log,
+            )  # fmt: skip
+        end = time.monotonic() + 30
+        while self.ask("/liveness") != 200:
+            assert time.monotonic() < end and self.process.poll() is None, (RESULTS / "router.log").read_text()[-2000:]
+            time.sleep(0.1)
+        for host in HOSTS:
+            self.router(host).enrol()
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait(20)
+
+    def router(self, host: str) -> Router:
+        return Router(self.url, self.worker(host))
+
+    def worker(self, host: str) -> str:
+        return f"http://{self.where[host]['ip']}:30000"
+
+    def serving(self) -> set[str]:
+        """The hosts that the router sends requests to now."""
+        workers = set(self.router(HOSTS[0]).serving())
+        return {host for host in HOSTS if self.worker(host) in workers}
+
+    def ask(self, path: str, body: Any = None) -> int:
+        """The status, or 0 when nobody answers."""
+        asked = urllib.request.Request(self.url + path, json.dumps(body).encode() if body else None, {"Content-Type": "application/json"})
+        try:
+            with _opener.open(asked, timeout=60) as answer:
+                answer.read()
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    # -- hosts
+
+    def on(self, host: str, command: str, check: bool = True) -> str:
+        remote = Remote("rolling", host)
+        try:
+            return remote.sh(command, check=check)
+        finally:
+            remote.close()
+
+    def faults(self, host: str, **values: Any) -> None:
+        remote = Remote("rolling", host)
+        try:
+            remote.faults(**values)
+        finally:
+            remote.close()
+
+    def loaded(self, host: str) -> str:
+        """The configuration that answers a generation on the host."""
+        asked = json.dumps(ASKED)
+        said = self.on(host, f"curl -sS -m 20 -H 'Content-Type: application/json' -d '{asked}' http://127.0.0.1:30000/generate")
+        return str(json.loads(said)["meta_info"]["weight_version"])
+
+    def started(self, host: str) -> str:
+        """The process that serves there: another one after a restart."""
+        return self.on(host, "systemctl show --property=InvocationID --value ddtree.service").strip()
+
+    # -- plays
+
+    def start(self, play: str, *words: str) -> subprocess.Popen[str]:
+        """A play as a person types it; what it prints goes to a log of its own."""
+        environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_HOME": str(ROOT / ".ansible"), "NO_COLOR": "1",
+                       "ANSIBLE_SSH_ARGS": SSH_ARGS, "ANSIBLE_TIMEOUT": "5"}  # fmt: skip
+        if CONNECTION == "paramiko_ssh":  # it takes no option of OpenSSH: the host keys of these containers are known to ssh alone
+            environment["ANSIBLE_HOST_KEY_CHECKING"] = "False"
+        command = [ROOT / ".venv" / "bin" / "ansible-playbook", f"--inventory={ROOT}/molecule/shared/inventory",
+                   f"--inventory={ROOT}/molecule/rolling/inventory", f"--connection={CONNECTION}", ROOT / f"{play}.yml",
+                   f"--extra-vars=ddtree_server_router_url={self.url}", *words]  # fmt: skip
+        self.log = RESULTS / f"{CONNECTION}-{play}-{time.strftime('%H%M%S')}.log"
+        with self.log.open("w") as log:
+            return subprocess.Popen([str(word) for word in command], env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log,
+                                    stderr=subprocess.STDOUT, text=True, start_new_session=True)  # fmt: skip
+
+    def run(self, play: str, *words: str, code: int = 0) -> str:
+        """Run it to its end; what it printed."""
+        ended = self.start(play, *words).wait(900)
+        said = self.log.read_text()
+        assert ended == code, f"ended with {ended}, see {self.log}: {said[-5000:]}"
+        return said
+
+    @staticmethod
+    def outcomes() -> dict[str, str]:
+        """What the last run's file says of each host."""
+        state = json.loads((RESULTS / "deploys" / "latest" / "deploy.json").read_text())
+        return {name: one["outcome"] for name, one in state["hosts"].items()}
+
+    @staticmethod
+    def details() -> dict[str, str]:
+        state = json.loads((RESULTS / "deploys" / "latest" / "deploy.json").read_text())
+        return {name: one["detail"] for name, one in state["hosts"].items()}
+
+    @staticmethod
+    def state() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((RESULTS / "deploys" / "latest" / "deploy.json").read_text())
+        return found
+
+    def wait_out(self, host: str, seconds: float = 120) -> None:
+        """Until the router sends the host nothing any more."""
+        self._until(lambda: host not in self.serving(), seconds, f"{host} was never taken out")
+
+    def wait_started(self, host: str, old: str, seconds: float = 120) -> None:
+        """Until another process than `old` is being started there."""
+        self._until(lambda: self.started(host) not in ("", old), seconds, f"{host} was not restarted")
+
+    @staticmethod
+    def _until(done: Any, seconds: float, failed: str) -> None:
+        end = time.monotonic() + seconds
+        while not done():
+            assert time.monotonic() < end, failed
+            time.sleep(0.1)
+
+
+class Clients:
+    """Clients that never stop asking through the router, and a watch of how many hosts it sends requests to."""
+
+    def __init__(self, fleet: Fleet, number: int = 4) -> None:
+        self.seen: Counter[int] = Counter()
+        self.least, self.looks = len(HOSTS), 0
+        self._fleet, self._over = fleet, threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(number)] + [threading.Thread(target=self._watch)]
+
+    def _ask(self) -> None:
+        while not self._over.is_set():
+            self.seen[self._fleet.ask("/generate", ASKED)] += 1
+
+    def _watch(self) -> None:
+        while not self._over.is_set():
+            try:
+                self.least = min(self.least, len(self._fleet.serving()))
+                self.looks += 1
+            except RouterError:
+                self.least = 0
+            time.sleep(0.05)
+
+    def __enter__(self) -> Clients:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def container_engine() -> str:
+    import shutil
+
+    return os.environ.get("CONTAINER_ENGINE") or ("podman" if shutil.which("podman") else "docker")
+
+
+def bring_up() -> None:
+    """Start what was powered off, as a person presses the button."""
+    hosts = Path(ROOT / "tests" / "containers" / "hosts")
+    subprocess.run([str(hosts), "up", "rolling", *HOSTS], check=True, capture_output=True)
