@@ -60,7 +60,7 @@ def planned(asked: Mapping[str, Any], check: bool) -> dict[str, Any]:
     root = Path(asked["dir"])
     root.mkdir(parents=True, exist_ok=True)
     try:
-        run_lock.wait(root / deploys.LOCK, ORPHANS, _tell)
+        run_lock.wait(root / deploys.LOCK, ORPHANS, lambda pid: display.display(run_lock.waiting(pid)))
     except run_lock.HeldError as held:
         what = "changes the fleet" if held.alive else "was killed, and its tasks are still at work on hosts"
         raise rollout.RolloutError(f"process {held.pid} {what} of {root} now: wait for it") from None
@@ -79,7 +79,3 @@ def ended(asked: Mapping[str, Any], check: bool) -> dict[str, Any]:
     for name in asked["hosts"]:
         deploys.note(asked["dir"], [name], asked["outcome"], str(asked["details"].get(name, "")))
     return {"outcome": asked["outcome"], "hosts": asked["hosts"], "details": asked["details"]}
-
-
-def _tell(pid: str) -> None:
-    display.display(f"  a task of the run that was killed (process {pid}) is still at work on its host; waiting for its end")

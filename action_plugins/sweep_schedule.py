@@ -153,17 +153,13 @@ def _host(given: Mapping[str, Any]) -> dict[str, Any]:
 def alone(folder: Path) -> None:
     """Return once no process of another run holds the sweep. Raises ScheduleError while that run's own process lives."""
     try:
-        run_lock.wait(folder / schedule.RUN, ORPHANS, _tell)
+        run_lock.wait(folder / schedule.RUN, ORPHANS, lambda pid: display.display(run_lock.waiting(pid)))
     except run_lock.HeldError as held:
         if held.alive:
             raise schedule.ScheduleError(
                 f"sweep {folder.name} is being run by process {held.pid}: wait for it, or stop it with Ctrl-C"
             ) from None
         raise schedule.ScheduleError(f"a task of the run {held.pid} of sweep {folder.name}, which was killed, does not end") from None
-
-
-def _tell(pid: str) -> None:
-    display.display(f"  a task of the run that was killed (process {pid}) is still at work on its host; waiting for its end")
 
 
 def _now() -> str:

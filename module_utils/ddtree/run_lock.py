@@ -52,18 +52,24 @@ def wait(path: Path, patience: float, tell: Callable[[str], None]) -> None:
             if not told:
                 tell(pid)
                 told = True
-            found = {(process.name, pipe): end for process in holders(path) for pipe, end in queues(process).items()}
+            found = {(task.name, pipe): queue for task in holders(path) for pipe, queue in queues(task).items()}
             for key in found.keys() & before.keys():  # a command that is being started has both ends for a moment, a queue has them always
                 drain(found[key])
             before = found
             time.sleep(0.5)
 
 
+def waiting(pid: str) -> str:
+    """The line that tells a person what is waited for."""
+    return f"  a task of the run that was killed (process {pid}) is still at work on its host; waiting for its end"
+
+
 def holders(path: Path) -> Iterator[Path]:
     """The processes that hold the lock, each as its folder in /proc; one that only waits for it is none."""
+    wanted = str(path.resolve())
     for folder in Path("/proc").glob("[0-9]*"):
         for number, target in _open_files(folder):
-            if target == str(path.resolve()) and "FLOCK" in _read(folder / "fdinfo" / number):
+            if target == wanted and "FLOCK" in _read(folder / "fdinfo" / number):
                 yield folder
                 break
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import time
 
 import sweeping
+from remotehost import container_engine
 
 
 def test_the_points_of_a_host_that_dies_are_taken_up_by_the_others() -> None:
@@ -20,8 +19,7 @@ def test_the_points_of_a_host_that_dies_are_taken_up_by_the_others() -> None:
         time.sleep(0.05)
         if any(one["event"] == "idle" and one["host"] == "gpu03" for one in sweeping.events("lost")):
             raise AssertionError("gpu03 got no second point")
-    engine = os.environ.get("CONTAINER_ENGINE") or ("podman" if shutil.which("podman") else "docker")
-    subprocess.run([engine, "kill", sweeping.container("gpu03")], check=True, capture_output=True)
+    subprocess.run([container_engine(), "kill", sweeping.container("gpu03")], check=True, capture_output=True)
     code = process.wait(900)
     at = [one["point"] for one in sweeping.events("lost") if one["event"] == "point" and one["host"] == "gpu03"][-1]
     lost = [one for one in sweeping.events("lost") if one["event"] == "lost"]

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from gateway import Gateway
 from remotehost import CACHE, ROOT, Remote
-from simhost import free_port
 
 from ddtree.router import Router, RouterError
 
@@ -25,7 +22,6 @@ CONNECTION = os.environ.get("ROLLING_CONNECTION", "ssh")
 # A host that is gone is noticed within seconds, not after a minute.
 SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=2 -o ServerAliveCountMax=2 -o ConnectTimeout=5"
 ASKED = {"text": "Tell me about trees.", "sampling_params": {"temperature": 0, "max_new_tokens": 48, "ignore_eos": True}}
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Fleet:
@@ -34,24 +30,15 @@ class Fleet:
     def __init__(self) -> None:
         self.where: dict[str, Any] = json.loads((CACHE / "rolling" / "hosts.json").read_text())
         first = self.where[HOSTS[0]]["ip"]
-        self.port, self.url = free_port(), ""
-        self.url = f"http://{first.rpartition('.')[0]}.1:{self.port}"  # this machine, as the hosts see it
         RESULTS.mkdir(parents=True, exist_ok=True)
-        with (RESULTS / "router.log").open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "sglang_router.launch_router", "--host", "0.0.0.0", "--port", str(self.port), "--prometheus-port",
-                 str(free_port()), "--worker-startup-check-interval", "1", "--policy", "round_robin"], stdout=log, stderr=log,
-            )  # fmt: skip
-        end = time.monotonic() + 30
-        while self.ask("/liveness") != 200:
-            assert time.monotonic() < end and self.process.poll() is None, (RESULTS / "router.log").read_text()[-2000:]
-            time.sleep(0.1)
+        here = f"{first.rpartition('.')[0]}.1"  # this machine, as the hosts see it
+        self.gateway = Gateway(RESULTS, "--policy", "round_robin", address=here, bind="0.0.0.0")
+        self.url = self.gateway.url
         for host in HOSTS:
             self.router(host).enrol()
 
     def close(self) -> None:
-        self.process.terminate()
-        self.process.wait(20)
+        self.gateway.close()
 
     def router(self, host: str) -> Router:
         return Router(self.url, self.worker(host))
@@ -63,18 +50,6 @@ class Fleet:
         """The hosts that the router sends requests to now."""
         workers = set(self.router(HOSTS[0]).serving())
         return {host for host in HOSTS if self.worker(host) in workers}
-
-    def ask(self, path: str, body: Any = None) -> int:
-        """The status, or 0 when nobody answers."""
-        asked = urllib.request.Request(self.url + path, json.dumps(body).encode() if body else None, {"Content-Type": "application/json"})
-        try:
-            with _opener.open(asked, timeout=60) as answer:
-                answer.read()
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
-        except OSError:
-            return 0
 
     # -- hosts
 
@@ -168,7 +143,7 @@ class Clients:
 
     def _ask(self) -> None:
         while not self._over.is_set():
-            self.seen[self._fleet.ask("/generate", ASKED)] += 1
+            self.seen[self._fleet.gateway.call("/generate", ASKED)] += 1
 
     def _watch(self) -> None:
         while not self._over.is_set():
@@ -188,12 +163,6 @@ class Clients:
         self._over.set()
         for thread in self._threads:
             thread.join()
-
-
-def container_engine() -> str:
-    import shutil
-
-    return os.environ.get("CONTAINER_ENGINE") or ("podman" if shutil.which("podman") else "docker")
 
 
 def bring_up() -> None:

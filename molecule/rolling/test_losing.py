@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
-from rolling import CONNECTION, HOSTS, Fleet, bring_up, container_engine
+from remotehost import container_engine
+from rolling import CONNECTION, HOSTS, Fleet, bring_up
 
 ASKED = "--extra-vars=budget=10 topk=6"
 

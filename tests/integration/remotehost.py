@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -20,6 +22,10 @@ SIMULATED = "/opt/ddtree-sim"
 PYTHON = "/opt/ddtree-ops/venv/bin/python"
 STATE = "/var/lib/ddtree-ops"
 ENVIRONMENT = {"LD_LIBRARY_PATH": f"{SIMULATED}/lib", "PYTHONPATH": f"{FOLDER}:{SIMULATED}/site"}
+
+
+def container_engine() -> str:
+    return os.environ.get("CONTAINER_ENGINE") or ("podman" if shutil.which("podman") else "docker")
 
 
 class Remote:

@@ -3,81 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gateway import Clients, Gateway
 from simhost import Engine, Host, free_port
 from supervised import Unit
 
 from ddtree.router import Router, RouterError
-
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-ASKED = {"text": "Tell me about trees.", "sampling_params": {"temperature": 0, "max_new_tokens": 100, "ignore_eos": True}}
-
-
-class Gateway:
-    """A router process without workers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        with (folder / "router.log").open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "sglang_router.launch_router", "--host", "127.0.0.1", "--port", str(self.port),
-                 "--prometheus-port", str(free_port()), "--worker-startup-check-interval", "1"], stdout=log, stderr=log,
-            )  # fmt: skip
-        end = time.monotonic() + 30
-        while self.call("/liveness") != 200:
-            assert time.monotonic() < end and self.process.poll() is None, (folder / "router.log").read_text()[-2000:]
-            time.sleep(0.1)
-
-    def call(self, path: str, body: Any = None) -> int:
-        """The status, or 0 when nobody answers."""
-        asked = urllib.request.Request(self.url + path, json.dumps(body).encode() if body else None, {"Content-Type": "application/json"})
-        try:
-            with _opener.open(asked, timeout=60) as answer:
-                answer.read()
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
-        except OSError:
-            return 0
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(20)
-
-
-class Clients:
-    """Four clients that never stop asking; `seen` holds each status."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self.seen: list[int] = []
-        self._gateway, self._over = gateway, threading.Event()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(4)]
-
-    def _ask(self) -> None:
-        while not self._over.is_set():
-            self.seen.append(self._gateway.call("/generate", ASKED))
-
-    def __enter__(self) -> Clients:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
 
 
 @pytest.fixture
