@@ -77,13 +77,15 @@ def claim(folder: str | Path, host: str, run: str, wait: float = float("inf"), d
     has measured a point there already. A `dealer` chooses in its own order and adds what it has to say: {run, why, wait, ...}.
 
     While nothing is free but other hosts are still at work, it waits: their points come back if they are lost. Raises ScheduleError
-    where another run has taken the sweep over.
+    where another run has taken the sweep over, and where the run itself was killed: then no host's point ever ends.
     """
     end = time.monotonic() + wait
     asked_at: Any = None
     while True:
         with locked(Path(folder)) as state:
             mine = _mine(state, host, run)
+            if (pid := state["run"]["pid"]) and not os.path.exists(f"/proc/{pid}"):
+                raise ScheduleError(f"the run of this sweep, process {pid}, was killed")
             over = str(state["stop"] or mine["stopped"])
             at_work = [(name, one["now"], one["lost"]) for name, one in state["hosts"].items()]
             if dealer and not over and at_work != asked_at:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -34,8 +35,14 @@ def start(name: str, *words: str, hosts: tuple[str, ...] = HOSTS) -> subprocess.
 
 def sweep(name: str, *words: str, hosts: tuple[str, ...] = HOSTS, code: int = 0) -> str:
     """Run it to its end; what it printed."""
-    ended = start(name, *words, hosts=hosts).wait(1200)
-    said = (RESULTS.parent / f"fleet-{name}.log").read_text()
+    process, log = start(name, *words, hosts=hosts), RESULTS.parent / f"fleet-{name}.log"
+    try:
+        ended = process.wait(900)
+    except subprocess.TimeoutExpired:
+        running = subprocess.check_output(["ps", "-eo", "pid,ppid,sid,stat,wchan:20,etimes,args", "--forest"], text=True)
+        os.kill(process.pid, signal.SIGINT)
+        raise AssertionError(f"does not end: {log.read_text()[-4000:]}\nWhat runs:\n{running}") from None
+    said = log.read_text()
     assert ended == code, f"ended with {ended}: {said[-4000:]}"
     return said
 

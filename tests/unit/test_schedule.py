@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -108,6 +109,20 @@ def test_the_point_of_a_lost_host_goes_to_one_that_waited_for_it(tmp_path: Path)
     timer.start()
     assert claim(tmp_path, "h0", run, wait=10)["name"] == "b"
     timer.join()
+
+
+def test_who_waits_ends_when_its_run_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as controller:
+        run = opened(tmp_path, points="ab", anchor="none", pid=controller.pid)
+        claim(tmp_path, "h0", run)
+        claim(tmp_path, "h1", run)
+        finish(tmp_path, "h0", run)
+        assert "waiting for h1" in claim(tmp_path, "h0", run, wait=0)["why"]
+        timer = threading.Timer(0.3, lambda: (controller.kill(), controller.wait()))
+        timer.start()
+        with pytest.raises(ScheduleError, match="was killed"):
+            claim(tmp_path, "h0", run, wait=10)
+        timer.join()
 
 
 def test_two_causes_in_a_row_that_no_point_cures_end_the_host_and_leave_its_points_to_others(tmp_path: Path) -> None:
