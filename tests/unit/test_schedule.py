@@ -118,11 +118,14 @@ def test_who_waits_ends_when_its_run_is_killed(tmp_path: Path) -> None:
         claim(tmp_path, "h1", run)
         finish(tmp_path, "h0", run)
         assert "waiting for h1" in claim(tmp_path, "h0", run, wait=0)["why"]
-        timer = threading.Timer(0.3, lambda: (controller.kill(), controller.wait()))
-        timer.start()
+        killer = threading.Timer(0.3, controller.kill)
+        reaper = threading.Thread(target=controller.wait)
+        killer.start()
+        reaper.start()
         with pytest.raises(ScheduleError, match="was killed"):
             claim(tmp_path, "h0", run, wait=10)
-        timer.join()
+        killer.join()
+        reaper.join()
 
 
 def test_two_causes_in_a_row_that_no_point_cures_end_the_host_and_leave_its_points_to_others(tmp_path: Path) -> None:
