@@ -45,7 +45,7 @@ def wait(path: Path, patience: float, tell: Callable[[str], None]) -> None:
             except OSError:
                 file.seek(0)
                 pid = file.read().strip()
-            if pid.isdigit() and Path(f"/proc/{pid}").exists():
+            if pid.isdigit() and lives(int(pid)):
                 raise HeldError(pid, alive=True)
             if time.monotonic() > end:
                 raise HeldError(pid, alive=False)
@@ -57,6 +57,11 @@ def wait(path: Path, patience: float, tell: Callable[[str], None]) -> None:
                 drain(found[key])
             before = found
             time.sleep(0.5)
+
+
+def lives(pid: int) -> bool:
+    """Whether the process exists; one that ended counts until its parent has noticed."""
+    return Path(f"/proc/{pid}").exists()
 
 
 def waiting(pid: str) -> str:

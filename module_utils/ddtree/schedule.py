@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import results
+from . import results, run_lock
 
 SHARES = ("replicate", "split", "tune")
 FINALLY = ("best", "previous", "stop")
@@ -84,7 +84,7 @@ def claim(folder: str | Path, host: str, run: str, wait: float = float("inf"), d
     while True:
         with locked(Path(folder)) as state:
             mine = _mine(state, host, run)
-            if (pid := state["run"]["pid"]) and not os.path.exists(f"/proc/{pid}"):
+            if (pid := state["run"]["pid"]) and not run_lock.lives(pid):
                 raise ScheduleError(f"the run of this sweep, process {pid}, was killed")
             over = str(state["stop"] or mine["stopped"])
             at_work = [(name, one["now"], one["lost"]) for name, one in state["hosts"].items()]

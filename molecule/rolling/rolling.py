@@ -7,11 +7,10 @@ import os
 import subprocess
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from gateway import Gateway
+import gateway
 from remotehost import CACHE, ROOT, Remote
 
 from ddtree.router import Router, RouterError
@@ -32,7 +31,7 @@ class Fleet:
         first = self.where[HOSTS[0]]["ip"]
         RESULTS.mkdir(parents=True, exist_ok=True)
         here = f"{first.rpartition('.')[0]}.1"  # this machine, as the hosts see it
-        self.gateway = Gateway(RESULTS, "--policy", "round_robin", address=here, bind="0.0.0.0")
+        self.gateway = gateway.Gateway(RESULTS, "--policy", "round_robin", address=here, bind="0.0.0.0")
         self.url = self.gateway.url
         for host in HOSTS:
             self.router(host).enrol()
@@ -132,18 +131,14 @@ class Fleet:
             time.sleep(0.1)
 
 
-class Clients:
+class Clients(gateway.Clients):
     """Clients that never stop asking through the router, and a watch of how many hosts it sends requests to."""
 
-    def __init__(self, fleet: Fleet, number: int = 4) -> None:
-        self.seen: Counter[int] = Counter()
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet.gateway, ASKED)
         self.least, self.looks = len(HOSTS), 0
-        self._fleet, self._over = fleet, threading.Event()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(number)] + [threading.Thread(target=self._watch)]
-
-    def _ask(self) -> None:
-        while not self._over.is_set():
-            self.seen[self._fleet.gateway.call("/generate", ASKED)] += 1
+        self._fleet = fleet
+        self._threads.append(threading.Thread(target=self._watch))
 
     def _watch(self) -> None:
         while not self._over.is_set():
@@ -153,16 +148,6 @@ class Clients:
             except RouterError:
                 self.least = 0
             time.sleep(0.05)
-
-    def __enter__(self) -> Clients:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
 
 
 def bring_up() -> None:

@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from simhost import free_port
 
@@ -55,16 +55,16 @@ class Gateway:
 class Clients:
     """Four clients that never stop asking; `seen` holds each status."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, asked: Any = ASKED) -> None:
         self.seen: list[int] = []
-        self._gateway, self._over = gateway, threading.Event()
+        self._gateway, self._asked, self._over = gateway, asked, threading.Event()
         self._threads = [threading.Thread(target=self._ask) for _ in range(4)]
 
     def _ask(self) -> None:
         while not self._over.is_set():
-            self.seen.append(self._gateway.call("/generate", ASKED))
+            self.seen.append(self._gateway.call("/generate", self._asked))
 
-    def __enter__(self) -> Clients:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
