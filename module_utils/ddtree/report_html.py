@@ -102,7 +102,7 @@ def _winner(report: Report) -> str:
     figures += [(span(accepts(best)), "accept length")] if any(one is not None for one in accepts(best)) else []
     figures += [(coding_text(best), "coding tasks")] if best["coding"] else []
     shown = "".join(f"<div><b>{esc(value)}</b><span>{esc(label)}</span></div>" for value, label in figures)
-    command = f"ansible-playbook site.yml -e @results/{report.sweep.name}/best.yml"
+    command = f"ansible-playbook deploy.yml -e @results/{report.sweep.name}/best.yml"
     ask = f'<p><code class="cmd">{esc(command)}</code></p>' if best_vars(report) else ""
     return f'<div class="win"><div class="figures">{shown}</div><ul>{reasons}</ul>{ask}</div>'
 
