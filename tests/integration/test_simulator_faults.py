@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -88,6 +89,21 @@ def test_crash_at(sim: Host, when: str) -> None:
     assert (bound, up) == {"load": (False, False), "warmup": (True, False), "serve": (True, True)}[when]
     said = {"load": "Received sigquit from a child process", "warmup": "Initialization failed. warmup error:", "serve": "SIGQUIT received."}
     assert said[when] in engine.log
+    wait(lambda: all(one["used"] == 0 for one in sim.gpus()))
+
+
+def test_ends_like_0517(sim: Host) -> None:
+    sim.faults(ends_like="0.5.17")
+    engine = sim.start().wait_up()
+    assert engine.status("/generate", GENERATE) == 200
+    stop(engine)
+    assert engine.process.returncode == -signal.SIGKILL and "Gracefully exiting" in engine.log
+    sim.faults(ends_like="0.5.17", load_seconds=5)
+    engine = sim.start()
+    engine.wait_log("Load weight begin")
+    os.kill(engine.children()[0], signal.SIGKILL)
+    assert engine.wait_end() == 1
+    assert "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9)" in engine.log
     wait(lambda: all(one["used"] == 0 for one in sim.gpus()))
 
 

@@ -22,6 +22,10 @@ FAULTS: dict[str, tuple[str, str]] = {
     "vram_linger_seconds": ("seconds", "VRAM stays in use this long after its process has gone, in no process's name"),
     "ignore_sigterm": ("true", "SIGTERM does nothing; only SIGKILL ends the process"),
     "child_survives": ("true", "the last rank's process outlives the main process, in its own session, with its VRAM"),
+    "ends_like": (
+        '"0.5.17"',
+        "as 0.5.17 was seen to end: by its own SIGKILL after its drain, and with exit 1 and a RuntimeError when a scheduler is killed in the load",
+    ),
     "crash_at": (
         '"load", "warmup", "serve"',
         "the scheduler dies in the load, at the engine's own warm-up, or `crash_after_seconds` after it is up",

@@ -62,6 +62,10 @@ class Launch:
         self.children[ranks.fork(lambda: ranks.detokenizer(parent))] = "detokenizer"
 
     @property
+    def ends_like_0517(self) -> bool:
+        return self.faults.get("ends_like") == "0.5.17"
+
+    @property
     def scheduler_pid(self) -> int:
         return next(iter(self.children))
 
@@ -124,6 +128,12 @@ class Launch:
         while any(self.shared.stage(rank) < ranks.Shared.READY for rank in range(count)):
             dead = self.dead_child()
             if dead:
+                if self.ends_like_0517 and dead[2] < 0:
+                    self.kill_tree(include_self=False)
+                    raise RuntimeError(
+                        f"Rank {dead[1].rpartition('_')[2]} scheduler died during initialization (exit code: {dead[2]}). If exit code is -9 "
+                        "(SIGKILL), a common cause is the OS OOM killer. Run `dmesg -T | grep -i oom` to check."
+                    )
                 log(f"Subprocess {dead[1]} (pid={dead[0]}) crashed with exit code {dead[2]}. Triggering SIGQUIT for cleanup...")
                 self.die(settle=False)
             time.sleep(0.02)

@@ -107,7 +107,7 @@ def build(launch: Launch) -> Context:
 
 
 async def serve(launch: Launch) -> int:
-    """Answer until drained (exit 0) or the port turns out to be taken (exit 3)."""
+    """Answer until drained (exit 0, or SIGKILL as 0.5.17) or the port turns out to be taken (exit 3)."""
     context, loop = build(launch), asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGQUIT, lambda: launch.die(settle=True))
     runner = web.AppRunner(application(context), access_log=None, handler_cancellation=True, shutdown_timeout=0.5)
@@ -134,6 +134,8 @@ async def serve(launch: Launch) -> int:
     warm.cancel()
     launch.stop_children()
     await runner.cleanup()
+    if launch.ends_like_0517:
+        launch.kill_tree()
     return 0
 
 
