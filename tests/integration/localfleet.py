@@ -23,6 +23,7 @@ class LocalFleet:
     """`number` hosts in `folder`, h01 and on; `variables` are for all of them. Nothing runs until site.yml was played."""
 
     def __init__(self, folder: Path, number: int, **variables: Any) -> None:
+        self.programs = BIN  # the folder of ansible-playbook
         self.folder, self.names = folder, [f"h{at:02d}" for at in range(1, number + 1)]
         library = folder / "libnvidia-ml.so.1"
         compiler = ["cc", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-o", str(library)]
@@ -44,14 +45,14 @@ class LocalFleet:
         inventory = {"gpu_hosts": {"children": {"simulated_hosts": None}}, "simulated_hosts": {"hosts": self.hosts, "vars": self.shared}}
         (self.folder / "inventory" / "hosts.yml").write_text(yaml.safe_dump(inventory))
 
-    def command(self, play: str, *words: str, programs: Path = BIN) -> tuple[list[str], dict[str, str]]:
-        """A play as a person types it, and its environment; `programs` is the folder of ansible-playbook."""
+    def command(self, play: str, *words: str) -> tuple[list[str], dict[str, str]]:
+        """A play as a person types it, and its environment."""
         environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "NO_COLOR": "1"}
-        return [str(programs / "ansible-playbook"), "-i", str(self.folder / "inventory"), str(ROOT / f"{play}.yml"), *words], environment
+        return [str(self.programs / "ansible-playbook"), "-i", str(self.folder / "inventory"), str(ROOT / f"{play}.yml"), *words], environment
 
-    def play(self, play: str, *words: str, code: int = 0, programs: Path = BIN) -> str:
+    def play(self, play: str, *words: str, code: int = 0) -> str:
         """Run it to its end; what it printed, in one line."""
-        command, environment = self.command(play, *words, programs=programs)
+        command, environment = self.command(play, *words)
         done = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert done.returncode == code, f"{play} ended with {done.returncode}: {done.stdout[-5000:]}{done.stderr[-2000:]}"
         return " ".join(done.stdout.split())

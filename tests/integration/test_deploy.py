@@ -1,19 +1,50 @@
-"""A rollout of one local simulated host, through each of its ends: deployed, rolled back, lost, brought back, refused."""
+"""A rollout of one local simulated host by each ansible-core, through each of its ends: deployed, rolled back, lost, brought back, refused."""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from localfleet import LocalFleet
+from localfleet import BIN, ROOT, LocalFleet
 
+NEWER = "2.21.5"  # needs Python 3.12, while the project's own environment may be of 3.11
 BAD = {"budget": 15, "topk": 6, "tp": 1, "extra_args": "--mem-fraction-static 0.01"}
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
+def newer() -> Path:
+    """The folder of the newer ansible-core's programs, in an environment of its own, made once."""
+    made = ROOT / ".cache" / f"ansible-core-{NEWER}"
+    if not (made / "whole").exists():
+        pythons = ["python3.14", "python3.13", "python3.12", *map(str, sorted(Path.home().glob(".pyenv/versions/3.1[2-4].*/bin/python")))]
+        python = next((one for one in pythons if shutil.which(one) and run(one, "--version").returncode == 0), "")
+        if not python:
+            pytest.skip(f"ansible-core {NEWER} needs Python 3.12 or newer, which is not here")
+        shutil.rmtree(made, ignore_errors=True)
+        asked = re.sub(r"(?m)^ansible-core==.*$", f"ansible-core=={NEWER}", (ROOT / "requirements.txt").read_text())
+        for words in (["-m", "venv", str(made)], ["-m", "pip", "install", "--quiet", "-r", str(made / "requirements.txt")]):
+            done = run(python, *words)
+            assert done.returncode == 0, f"ansible-core {NEWER}: {done.stderr[-500:]}"
+            python = str(made / "bin" / "python")
+            (made / "requirements.txt").write_text(asked)
+        (made / "whole").touch()
+    return made / "bin"
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module", params=["own", NEWER])
+def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
+    programs = BIN if request.param == "own" else newer()
+    assert NEWER in run(str(programs / "ansible-playbook"), "--version").stdout or programs == BIN
     one = LocalFleet(tmp_path_factory.mktemp("fleet"), 1)
+    one.programs = programs
     try:
         one.play("site", "-e", "budget=12 topk=6 tp=1")
         yield one
