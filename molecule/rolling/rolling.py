@@ -7,11 +7,10 @@ import os
 import subprocess
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import gateway
-from remotehost import CACHE, ROOT, Remote
+from remotehost import CACHE, ROOT, Remote, container_engine
 
 from ddtree.router import Router, RouterError
 
@@ -75,6 +74,12 @@ class Fleet:
     def started(self, host: str) -> str:
         """The process that serves there: another one after a restart."""
         return self.on(host, "systemctl show --property=InvocationID --value ddtree.service").strip()
+
+    def bring_up(self, host: str) -> None:
+        """Start what was powered off, as a person presses the button."""
+        subprocess.run([container_engine(), "start", self.where[host]["container"]], check=True, capture_output=True)
+        subprocess.run([str(ROOT / "tests" / "containers" / "hosts"), "up", "rolling", *HOSTS], check=True, capture_output=True)
+        self.where = json.loads((CACHE / "rolling" / "hosts.json").read_text())
 
     # -- plays
 
@@ -148,9 +153,3 @@ class Clients(gateway.Clients):
             except RouterError:
                 self.least = 0
             time.sleep(0.05)
-
-
-def bring_up() -> None:
-    """Start what was powered off, as a person presses the button."""
-    hosts = Path(ROOT / "tests" / "containers" / "hosts")
-    subprocess.run([str(hosts), "up", "rolling", *HOSTS], check=True, capture_output=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 from remotehost import container_engine
-from rolling import CONNECTION, HOSTS, Fleet, bring_up
+from rolling import CONNECTION, HOSTS, Fleet
 
 ASKED = "--extra-vars=budget=10 topk=6"
 
@@ -66,4 +66,6 @@ def test_a_host_that_cannot_be_reached_counts_as_out_of_service(fleet: Fleet) ->
     fleet.run("rollback", code=4)
     outcomes = fleet.outcomes()
     assert outcomes["gpu02"] == "lost" and {outcomes[host] for host in ("gpu04", "gpu05")} == {"deployed"}
-    bring_up()
+    fleet.bring_up("gpu02")
+    fleet.run("rollback")
+    assert fleet.outcomes()["gpu02"] in ("deployed", "untouched") and fleet.serving() == set(HOSTS)

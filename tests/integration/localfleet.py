@@ -48,7 +48,8 @@ class LocalFleet:
     def command(self, play: str, *words: str) -> tuple[list[str], dict[str, str]]:
         """A play as a person types it, and its environment."""
         environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "NO_COLOR": "1"}
-        return [str(self.programs / "ansible-playbook"), "-i", str(self.folder / "inventory"), str(ROOT / f"{play}.yml"), *words], environment
+        program, inventory = self.programs / "ansible-playbook", self.folder / "inventory"
+        return [str(program), "-i", str(inventory), str(ROOT / f"{play}.yml"), *words], environment
 
     def play(self, play: str, *words: str, code: int = 0) -> str:
         """Run it to its end; what it printed, in one line."""

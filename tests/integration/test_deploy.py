@@ -1,4 +1,4 @@
-"""A rollout of one local simulated host by each ansible-core, through each of its ends: deployed, rolled back, lost, brought back, refused."""
+"""A rollout of one local simulated host by each ansible-core, through each of its ends: deployed, rolled back, lost, refused."""
 
 from __future__ import annotations
 

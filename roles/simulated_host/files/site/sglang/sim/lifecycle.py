@@ -131,8 +131,8 @@ class Launch:
                 if self.ends_like_0517 and dead[2] < 0:
                     self.kill_tree(include_self=False)
                     raise RuntimeError(
-                        f"Rank {dead[1].rpartition('_')[2]} scheduler died during initialization (exit code: {dead[2]}). If exit code is -9 "
-                        "(SIGKILL), a common cause is the OS OOM killer. Run `dmesg -T | grep -i oom` to check."
+                        f"Rank {dead[1].rpartition('_')[2]} scheduler died during initialization (exit code: {dead[2]}). "
+                        "If exit code is -9 (SIGKILL), a common cause is the OS OOM killer. Run `dmesg -T | grep -i oom` to check."
                     )
                 log(f"Subprocess {dead[1]} (pid={dead[0]}) crashed with exit code {dead[2]}. Triggering SIGQUIT for cleanup...")
                 self.die(settle=False)
