@@ -93,18 +93,6 @@ def test_rollback_returns_to_the_last_good(fleet: LocalFleet) -> None:
     assert fleet.outcomes() == {"h01": "untouched"}
 
 
-def test_commands_take_it_out_and_put_it_back(fleet: LocalFleet) -> None:
-    seen = fleet.folder / "balancer"
-    asked: dict[str, object] = {"budget": 13, "topk": 6, "tp": 1, "router_kind": "command", "router_on": "controller"}
-    words = {way: ["sh", "-c", f"echo {way} {{{{ inventory_hostname }}}} >> {seen}"] for way in ("out", "in")}
-    before = fleet.record("h01")
-    fleet.play("deploy", "-e", json.dumps({**asked, "router_out": ["false"], "router_in": words["in"]}), code=2)
-    assert fleet.record("h01")["invocation"] == before["invocation"], "what could not be taken out was restarted"
-    assert fleet.outcomes() == {"h01": "rolled back"} and seen.read_text() == "in h01\n"
-    fleet.play("deploy", "-e", json.dumps({**asked, "router_out": words["out"], "router_in": words["in"]}))
-    assert fleet.outcomes() == {"h01": "deployed"} and seen.read_text() == "in h01\nout h01\nin h01\n"
-
-
 def test_somebody_elses_lease_is_refused_before_the_first_change(fleet: LocalFleet) -> None:
     before = fleet.record("h01")
     lease = fleet.folder / "h01" / "state" / "ddtree.lease"
@@ -122,3 +110,15 @@ def test_status_tells_drift_by_its_exit_code(fleet: LocalFleet) -> None:
     assert json.loads(path.read_text())["states"]["ok"] == ["h01"]
     fleet.play("status", "-e", f"budget=10 topk=6 tp=1 status_json={path}", code=2)
     assert json.loads(path.read_text())["states"]["drift"] == ["h01"]
+
+
+def test_commands_take_it_out_and_put_it_back(fleet: LocalFleet) -> None:
+    seen = fleet.folder / "balancer"
+    asked: dict[str, object] = {"budget": 13, "topk": 6, "tp": 1, "router_kind": "command", "router_on": "controller"}
+    words = {way: ["sh", "-c", f"echo {way} {{{{ inventory_hostname }}}} >> {seen}"] for way in ("out", "in")}
+    before = fleet.record("h01")
+    fleet.play("deploy", "-e", json.dumps({**asked, "router_out": ["false"], "router_in": words["in"]}), code=2)
+    assert fleet.record("h01")["invocation"] == before["invocation"], "what could not be taken out was restarted"
+    assert fleet.outcomes() == {"h01": "rolled back"} and seen.read_text() == "in h01\n"
+    fleet.play("deploy", "-e", json.dumps({**asked, "router_out": words["out"], "router_in": words["in"]}))
+    assert fleet.outcomes() == {"h01": "deployed"} and seen.read_text() == "in h01\nout h01\nin h01\n"
