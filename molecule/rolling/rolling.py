@@ -77,7 +77,9 @@ class Fleet:
 
     def bring_up(self, host: str) -> None:
         """Start what was powered off, as a person presses the button."""
-        subprocess.run([container_engine(), "start", self.where[host]["container"]], check=True, capture_output=True)
+        environment = {**os.environ, "CONTAINERS_CONF": str(CACHE / "containers.conf")}
+        start = [container_engine(), "start", self.where[host]["container"]]
+        subprocess.run(start, env=environment, check=True, capture_output=True)
         subprocess.run([str(ROOT / "tests" / "containers" / "hosts"), "up", "rolling", *HOSTS], check=True, capture_output=True)
         self.where = json.loads((CACHE / "rolling" / "hosts.json").read_text())
 
