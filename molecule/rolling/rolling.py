@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import gateway
-from remotehost import CACHE, ROOT, Remote, container_engine
+from remotehost import CACHE, ROOT, Remote
 
 from ddtree.router import Router, RouterError
 
@@ -77,10 +77,8 @@ class Fleet:
 
     def bring_up(self, host: str) -> None:
         """Start what was powered off, as a person presses the button."""
-        environment = {**os.environ, "CONTAINERS_CONF": str(CACHE / "containers.conf")}
-        start = [container_engine(), "start", self.where[host]["container"]]
-        subprocess.run(start, env=environment, check=True, capture_output=True)
-        subprocess.run([str(ROOT / "tests" / "containers" / "hosts"), "up", "rolling", *HOSTS], check=True, capture_output=True)
+        for action, names in (("on", [host]), ("up", HOSTS)):
+            subprocess.run([str(ROOT / "tests" / "containers" / "hosts"), action, "rolling", *names], check=True, capture_output=True)
         self.where = json.loads((CACHE / "rolling" / "hosts.json").read_text())
 
     # -- plays

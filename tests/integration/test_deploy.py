@@ -25,12 +25,12 @@ def newer() -> Path:
         if not python:
             pytest.skip(f"ansible-core {NEWER} needs Python 3.12 or newer, which is not here")
         shutil.rmtree(made, ignore_errors=True)
-        asked = re.sub(r"(?m)^ansible-core==.*$", f"ansible-core=={NEWER}", (ROOT / "requirements.txt").read_text())
-        for words in (["-m", "venv", str(made)], ["-m", "pip", "install", "--quiet", "-r", str(made / "requirements.txt")]):
-            done = run(python, *words)
+        made.mkdir(parents=True)
+        asked = made / "requirements.txt"
+        asked.write_text(re.sub(r"(?m)^ansible-core==.*$", f"ansible-core=={NEWER}", (ROOT / "requirements.txt").read_text()))
+        for words in ([python, "-m", "venv", str(made)], [str(made / "bin" / "pip"), "install", "--quiet", "-r", str(asked)]):
+            done = run(*words)
             assert done.returncode == 0, f"ansible-core {NEWER}: {done.stderr[-500:]}"
-            python = str(made / "bin" / "python")
-            (made / "requirements.txt").write_text(asked)
         (made / "whole").touch()
     return made / "bin"
 
