@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
         _, asked = self.validate_argument_spec(argument_spec=SPEC)
-        hosts = {str(name): _seen((task_vars or {})["hostvars"], str(name)) for name in asked["hosts"]}
+        hosts = {str(name): _seen((task_vars or {})["hostvars"][str(name)]) for name in asked["hosts"]}
         found = fleet.verdict(hosts)
         if asked["path"] and not self._task.check_mode:
             said = {"schema": 1, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **found, "hosts": hosts}
@@ -38,6 +39,6 @@ class ActionModule(ActionBase):
         return {"changed": False, "table": fleet.table(hosts), **found}
 
 
-def _seen(hostvars: Any, name: str) -> dict[str, Any]:
+def _seen(variables: Mapping[str, Any]) -> dict[str, Any]:
     """What a host said, in plain types; nothing of one that was never asked."""
-    return dict(json.loads(json.dumps(hostvars[name].get("ddtree_server_status") or {}, default=str)))
+    return fleet.seen(json.loads(json.dumps(variables.get("ddtree_server_status") or {}, default=str)))

@@ -45,7 +45,7 @@ class ActionModule(ActionBase):
         job = self._ride_out(lambda: self._begin(args, task_vars))
         if "ansible_job_id" not in job:
             return job
-        result = self._watch(job["ansible_job_id"], args, task_vars)
+        result = self._watch(job, args, task_vars)
         for key in ("ansible_job_id", "started", "finished", "results_file", "stdout", "stderr", "stdout_lines", "stderr_lines"):
             result.pop(key, None)
         return result
@@ -58,7 +58,7 @@ class ActionModule(ActionBase):
         finally:
             self._task.async_val = 0
 
-    def _watch(self, job: str, args: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+    def _watch(self, job: dict[str, Any], args: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         path = f"{args.get('state_dir', '/var/lib/ddtree-ops')}/{args['name']}.progress"
         seen, looked = 0, time.monotonic()
         while True:
@@ -70,9 +70,10 @@ class ActionModule(ActionBase):
             over = bool(lines) and bool(lines[-1].get("over"))
             if over or time.monotonic() - looked > STATUS_POLL:
                 looked = time.monotonic()
-                result = self._ride_out(lambda: self._status(job, "status", task_vars))
+                result = self._ride_out(lambda: self._status(job["ansible_job_id"], task_vars))
                 if result.get("finished") or result.get("failed"):
-                    self._ride_out(lambda: self._status(job, "cleanup", task_vars))
+                    # a module for this would cost a start of Python on the host
+                    self._ride_out(lambda: self._low_level_execute_command(f"rm -f {shlex.quote(job['results_file'])}", sudoable=True))
                     return result
 
     def _lines(self, path: str, run_id: str) -> list[dict[str, Any]]:
@@ -87,8 +88,8 @@ class ActionModule(ActionBase):
                 events.append(event)
         return events
 
-    def _status(self, job: str, mode: str, task_vars: Any) -> dict[str, Any]:
-        args = {"jid": job, "mode": mode, "_async_dir": self._remote_expand_user(self.get_shell_option("async_dir", "~/.ansible_async"))}
+    def _status(self, job: str, task_vars: Any) -> dict[str, Any]:
+        args = {"jid": job, "mode": "status", "_async_dir": self._remote_expand_user(self.get_shell_option("async_dir", "~/.ansible_async"))}
         result = self._execute_module(module_name="ansible.legacy.async_status", module_args=args, task_vars=task_vars)
         return {**result, "finished": bool(result.get("finished"))}
 

@@ -10,7 +10,12 @@ from typing import Any
 
 # Ansible's setting module_utils is for modules; a plugin finds the package by its own place in the tree.
 sys.path.append(str(Path(__file__).resolve().parent.parent / "module_utils"))
-soak = importlib.import_module("ddtree.soak")
+fleet, soak = (importlib.import_module(f"ddtree.{name}") for name in ("fleet", "soak"))
+
+
+def ddtree_seen(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """A host's status, of what its look registered."""
+    return dict(fleet.seen(answer))
 
 
 def ddtree_soak(found: Mapping[str, Any], last_good: Mapping[str, Any]) -> str:
@@ -20,4 +25,4 @@ def ddtree_soak(found: Mapping[str, Any], last_good: Mapping[str, Any]) -> str:
 
 class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"ddtree_soak": ddtree_soak}
+        return {"ddtree_seen": ddtree_seen, "ddtree_soak": ddtree_soak}

@@ -14,6 +14,14 @@ WORST = (OK, DRIFT, DOWN, SILENT)
 HEAD = ("host", "state", "configuration", "since", "generation", "VRAM MiB", "accept", "tok/s", "release", "lease", "notes")
 
 
+def seen(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What a host's look (sglang_status, as registered) tells: its status, or {failed, unclear: why there is none}; {} of no answer."""
+    if not answer or isinstance(answer.get("status"), Mapping):
+        return dict(answer.get("status") or {})
+    said = str(answer.get("module_stderr") or answer.get("msg") or "no answer").strip()
+    return {"failed": said, "unclear": said}
+
+
 def state_of(seen: Mapping[str, Any]) -> str:
     """`ok`; `drift`: it serves, and not what was declared, or not as it was started; `down`: it does not serve; `silent`: no answer."""
     if not seen or seen.get("failed"):

@@ -57,3 +57,17 @@ def test_the_worst_host_makes_the_verdict() -> None:
     }  # fmt: skip
     worst = fleet.verdict({"a": seen(), "b": seen(drift=["x"]), "c": seen(serving=False), "d": {}})
     assert worst["worst"] == "silent" and worst["said"] == "silent: d; down: c; drift: b"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ({"changed": False, "status": {"active": "active", "serving": True}}, {"active": "active", "serving": True}),
+        ({"failed": True, "msg": "MODULE FAILURE", "module_stderr": "no such python\n"}, {"failed": "no such python", "unclear": "no such python"}),
+        ({"unreachable": True, "msg": "no route to host"}, {"failed": "no route to host", "unclear": "no route to host"}),
+        ({"failed": True}, {"failed": "no answer", "unclear": "no answer"}),
+        ({}, {}),
+    ],
+)
+def test_a_look_that_failed_is_told_and_one_that_was_never_taken_is_not(answer: dict[str, Any], status: dict[str, Any]) -> None:
+    assert fleet.seen(answer) == status
