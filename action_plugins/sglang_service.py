@@ -72,7 +72,7 @@ class ActionModule(ActionBase):
                 looked = time.monotonic()
                 result = self._ride_out(lambda: self._status(job["ansible_job_id"], task_vars))
                 if result.get("finished") or result.get("failed"):
-                    # a module for this would cost a start of Python on the host
+                    # by a shell: a module would cost a start of Python there
                     self._ride_out(lambda: self._low_level_execute_command(f"rm -f {shlex.quote(job['results_file'])}", sudoable=True))
                     return result
 
@@ -89,7 +89,11 @@ class ActionModule(ActionBase):
         return events
 
     def _status(self, job: str, task_vars: Any) -> dict[str, Any]:
-        args = {"jid": job, "mode": "status", "_async_dir": self._remote_expand_user(self.get_shell_option("async_dir", "~/.ansible_async"))}
+        args = {
+            "jid": job,
+            "mode": "status",
+            "_async_dir": self._remote_expand_user(self.get_shell_option("async_dir", "~/.ansible_async")),
+        }
         result = self._execute_module(module_name="ansible.legacy.async_status", module_args=args, task_vars=task_vars)
         return {**result, "finished": bool(result.get("finished"))}
 

@@ -6,7 +6,8 @@ DOCUMENTATION = r"""
 module: fleet_table
 short_description: The state of a fleet as one table, one JSON file and one verdict
 description:
-  - Takes C(ddtree_server_status) of each host, as tasks_from=status of role ddtree_server registers it. It runs on the controller, as an action plugin, once for all hosts.
+  - Takes C(ddtree_server_status) of each host, as tasks_from=status of role ddtree_server registers it.
+  - It runs on the controller, as an action plugin, once for all hosts.
 options:
   hosts:
     description: The hosts, in the table's order; one that has none is silent.

@@ -3,9 +3,9 @@
     deploy.py [--quick] [--hosts 1,4,16,32]
 
 Each host is a folder of its own with supervisord and a simulated engine of one GPU rank. What runs on a host runs on this machine too, so
-its seconds are an upper bound: on a fleet they are spent elsewhere. `status_over` is the whole of status.yml less the slowest host's answer,
-from the asking to what it said; `status_slowest` is the look itself within that, without the start of Python there and the way. The last line
-printed is one JSON object.
+its seconds are an upper bound: on a fleet they are spent elsewhere. `status_over` is the whole of status.yml less the slowest host's
+answer, from the asking to what it said; `status_slowest` is the look itself within that, without the start of Python there and the way.
+The last line printed is one JSON object.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ class Fleet(LocalFleet):
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return {"wall": round(time.monotonic() - began, 2), "cpu": round(cpu, 1), "memory_mib": held}
-
 
     def answer(self, play: str, number: int, task: str) -> float:
         """Seconds of a task that all hosts begin at once, until the last of them has answered; from the log of the play."""

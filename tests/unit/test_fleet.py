@@ -63,7 +63,10 @@ def test_the_worst_host_makes_the_verdict() -> None:
     ("answer", "status"),
     [
         ({"changed": False, "status": {"active": "active", "serving": True}}, {"active": "active", "serving": True}),
-        ({"failed": True, "msg": "MODULE FAILURE", "module_stderr": "no such python\n"}, {"failed": "no such python", "unclear": "no such python"}),
+        (
+            {"failed": True, "msg": "MODULE FAILURE", "module_stderr": "no such python\n"},
+            {"failed": "no such python", "unclear": "no such python"},
+        ),
         ({"unreachable": True, "msg": "no route to host"}, {"failed": "no route to host", "unclear": "no route to host"}),
         ({"failed": True}, {"failed": "no answer", "unclear": "no answer"}),
         ({}, {}),
