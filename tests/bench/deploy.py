@@ -63,6 +63,8 @@ class Fleet(LocalFleet):
                 break
             elif began and "| ok: [" in line:
                 last = clock(line)
+        if not last:
+            sys.exit(f"{play} over {number} hosts shows no answer of the task {task}")
         return round(last - began, 2)
 
 
