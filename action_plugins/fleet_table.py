@@ -41,4 +41,4 @@ class ActionModule(ActionBase):
 
 def _seen(variables: Mapping[str, Any]) -> dict[str, Any]:
     """What a host said, in plain types; nothing of one that was never asked."""
-    return fleet.seen(json.loads(json.dumps(variables.get("ddtree_server_status") or {}, default=str)))
+    return fleet.status_of(json.loads(json.dumps(variables.get("ddtree_server_status") or {}, default=str)))

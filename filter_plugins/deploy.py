@@ -15,7 +15,7 @@ fleet, soak = (importlib.import_module(f"ddtree.{name}") for name in ("fleet", "
 
 def ddtree_seen(answer: Mapping[str, Any]) -> dict[str, Any]:
     """A host's status, of what its look registered."""
-    return dict(fleet.seen(answer))
+    return dict(fleet.status_of(answer))
 
 
 def ddtree_soak(found: Mapping[str, Any], last_good: Mapping[str, Any]) -> str:

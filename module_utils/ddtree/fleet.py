@@ -14,7 +14,7 @@ WORST = (OK, DRIFT, DOWN, SILENT)
 HEAD = ("host", "state", "configuration", "since", "generation", "VRAM MiB", "accept", "tok/s", "release", "lease", "notes")
 
 
-def seen(answer: Mapping[str, Any]) -> dict[str, Any]:
+def status_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     """What a host's look (sglang_status, as registered) tells: its status, or {failed, unclear: why there is none}; {} of no answer."""
     if not answer or isinstance(answer.get("status"), Mapping):
         return dict(answer.get("status") or {})

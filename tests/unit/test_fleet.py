@@ -73,4 +73,4 @@ def test_the_worst_host_makes_the_verdict() -> None:
     ],
 )
 def test_a_look_that_failed_is_told_and_one_that_was_never_taken_is_not(answer: dict[str, Any], status: dict[str, Any]) -> None:
-    assert fleet.seen(answer) == status
+    assert fleet.status_of(answer) == status
