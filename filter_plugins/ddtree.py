@@ -13,8 +13,8 @@ from ansible.errors import AnsibleFilterError
 
 # Ansible's setting module_utils is for modules; a plugin finds the package by its own place in the tree.
 sys.path.append(str(Path(__file__).resolve().parent.parent / "module_utils"))
-_NAMES = ("dialects", "engine", "plan", "points", "quoting")
-dialects, engine, plan, points, quoting = (importlib.import_module(f"ddtree.{name}") for name in _NAMES)
+_NAMES = ("dialects", "engine", "matrix", "plan", "points", "quoting")
+dialects, engine, matrix, plan, points, quoting = (importlib.import_module(f"ddtree.{name}") for name in _NAMES)
 
 
 def _sentences(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,7 +22,7 @@ def _sentences(function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except (points.PointError, engine.EngineError, quoting.QuoteError, dialects.DialectError) as error:
+        except (points.PointError, engine.EngineError, quoting.QuoteError, dialects.DialectError, matrix.MatrixError) as error:
             raise AnsibleFilterError(str(error)) from None
 
     return wrapped
@@ -74,6 +74,11 @@ def ddtree_tune_refusal(hosts: Mapping[str, Any], asked: Mapping[str, Any]) -> s
     return ""
 
 
+def ddtree_cells(contexts: list[int], concurrencies: list[int], rates: list[float], rate_most: int) -> list[dict[str, Any]]:
+    """[{context, concurrency}, ..., {context, concurrency, rate}], in the order to measure them."""
+    return matrix.cells([int(one) for one in contexts], [int(one) for one in concurrencies], [float(one) for one in rates], int(rate_most))
+
+
 def ddtree_env_line(value: Any, name: str) -> str:
     """One line of an EnvironmentFile."""
     return quoting.env_line(str(name), str(value))
@@ -86,6 +91,7 @@ class FilterModule:
             "ddtree_launch": _sentences(ddtree_launch),
             "ddtree_collapse": _sentences(ddtree_collapse),
             "ddtree_block_size": _sentences(ddtree_block_size),
+            "ddtree_cells": _sentences(ddtree_cells),
             "ddtree_plan": _sentences(ddtree_plan),
             "ddtree_systemd_exec": _sentences(quoting.systemd_exec),
             "ddtree_tune_plan": _sentences(ddtree_tune_plan),

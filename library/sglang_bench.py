@@ -18,36 +18,22 @@ options:
     description: The server, as C(http://HOST:PORT).
     type: str
     required: true
-  mode:
-    description:
-      - V(measure) runs the cell of O(context) and O(concurrency).
-      - V(plan) only asks the server which cells of O(contexts) and O(concurrencies) fit, and sends no prompt.
-    type: str
-    choices: [measure, plan]
-    default: measure
   context:
     description: Tokens of each prompt, by the server's count; 0 to take the records of a file of prompts as long as they are.
     type: int
+    required: true
   concurrency:
     description: Requests in flight; with O(rate) the most that may be.
     type: int
-  contexts:
-    description: For V(plan), the rows of the matrix.
-    type: list
-    elements: int
-    default: []
-  concurrencies:
-    description: For V(plan), its columns.
-    type: list
-    elements: int
-    default: []
+    required: true
   rate:
     description: Requests per second of an open loop, arriving at random moments (Poisson); 0 for a closed loop.
     type: float
     default: 0
   corpus:
-    description: File on the host that prompts are made of; needed to measure. A text, or JSON records (JSONL, ShareGPT).
+    description: File on the host that prompts are made of, a text, or JSON records (JSONL, ShareGPT).
     type: path
+    required: true
   requests:
     description: Requests of one repeat, in a closed loop made up to a multiple of O(concurrency). Warm-up comes on top.
     type: int
@@ -170,19 +156,12 @@ EXAMPLES = r"""
     concurrency: 512
     requests: 30
     corpus: /opt/ddtree-ops/corpus/chat.jsonl
-
-- name: Ask which cells fit
-  sglang_bench:
-    url: http://127.0.0.1:30000
-    mode: plan
-    contexts: [60, 1024, 4096, 8192]
-    concurrencies: [1, 16, 32, 64]
 """
 
 RETURN = r"""
 cell:
   description: The measured cell, as a result file has it.
-  returned: mode is measure, the cell could be measured, and not in check mode
+  returned: the cell could be measured, and not in check mode
   type: dict
   contains:
     context:
@@ -259,20 +238,6 @@ line:
   description: One line that tells of the cell, with the time that is left.
   returned: with RV(cell)
   type: str
-cells:
-  description: The cells that fit, in the order to measure them.
-  returned: mode is plan
-  type: list
-  elements: dict
-not_run:
-  description: The cells that do not, each with its C(reason).
-  returned: mode is plan
-  type: list
-  elements: dict
-began:
-  description: The time, in seconds of the epoch.
-  returned: mode is plan
-  type: float
 engine:
   description: Whether the engine still answers.
   returned: the cell could not be measured
@@ -303,8 +268,8 @@ try:
 except ImportError as error:
     NO_AIOHTTP = str(error)
 else:
-    from ansible.module_utils.ddtree.loadgen import CellError, CellSpec, look, run_cell
-    from ansible.module_utils.ddtree.matrix import line, plan
+    from ansible.module_utils.ddtree.loadgen import CellError, CellSpec, run_cell
+    from ansible.module_utils.ddtree.matrix import line
 from ansible.module_utils.ddtree.logs import redact, redact_all
 
 LEAST = {
@@ -317,13 +282,10 @@ MOST = {"prefix_sharing": 0.9, "processes": 64}
 def argument_spec() -> dict:
     return {
         "url": {"type": "str", "required": True},
-        "mode": {"type": "str", "choices": ["measure", "plan"], "default": "measure"},
-        "context": {"type": "int"},
-        "concurrency": {"type": "int"},
-        "contexts": {"type": "list", "elements": "int", "default": []},
-        "concurrencies": {"type": "list", "elements": "int", "default": []},
+        "context": {"type": "int", "required": True},
+        "concurrency": {"type": "int", "required": True},
         "rate": {"type": "float", "default": 0},
-        "corpus": {"type": "path"},
+        "corpus": {"type": "path", "required": True},
         "requests": {"type": "int", "default": 0},
         "repeats_least": {"type": "int", "default": 3},
         "repeats_most": {"type": "int", "default": 8},
@@ -352,8 +314,7 @@ def argument_spec() -> dict:
 
 
 def main() -> None:
-    needs = [("mode", "measure", ["corpus", "context", "concurrency"]), ("mode", "plan", ["contexts", "concurrencies"])]
-    module = AnsibleModule(argument_spec=argument_spec(), required_if=needs, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     given = dict(module.params)
     secrets = [given["api_key"], given["admin_api_key"]]
     wrong = _wrong(given)
@@ -363,15 +324,10 @@ def main() -> None:
         module.fail_json(msg=missing_required_lib("aiohttp"), exception=NO_AIOHTTP)
     if module.check_mode:
         module.exit_json(changed=False, skipped=True, msg="Check mode: no request was sent, so there are no figures.")
-    mode, contexts, concurrencies = (given.pop(name) for name in ("mode", "contexts", "concurrencies"))
     number, of, began = (given.pop(name) for name in ("number", "of", "began"))
     given["streamed"] = given.pop("stream")
     spec = CellSpec(**{key: ("" if value is None else value) for key, value in given.items()})
     try:
-        if mode == "plan":
-            allowed = look(spec)
-            cells, not_run = plan(spec, contexts, concurrencies, allowed)
-            module.exit_json(changed=False, server=allowed, cells=cells, not_run=not_run, began=time.time())
         cell = run_cell(spec)
     except CellError as error:
         module.fail_json(
@@ -385,12 +341,8 @@ def main() -> None:
 def _wrong(given: dict) -> str:
     for name, least in LEAST.items():
         value, most = given[name], MOST.get(name)
-        if value is not None and (value < least or (most is not None and value > most)):
+        if value < least or (most is not None and value > most):
             return f"{name} is {value}, {f'at least {least}' if most is None else f'{least} to {most}'} is wanted."
-    for name, least in (("contexts", 0), ("concurrencies", 1)):
-        low = [one for one in given[name] if one < least]
-        if low:
-            return f"{name} has {low[0]}, at least {least} is wanted."
     return ""
 
 

@@ -163,28 +163,6 @@ def _explained(spec: CellSpec, error: Exception, log: CellLog) -> CellError:
 # -- what the server allows ------------------------------------------------------------------------------------------------
 
 
-def check(spec: CellSpec) -> dict[str, Any]:
-    """What the server allows: {model, version, max_running_requests, context_length}. Raises CellError when the cell does not fit."""
-    allowed = look(spec)
-    reason = refusal(spec, allowed)
-    if reason:
-        raise CellError(reason)
-    return allowed
-
-
-def look(spec: CellSpec) -> dict[str, Any]:
-    """The server's limits. Raises CellError when it does not answer as an SGLang server does."""
-
-    async def ask() -> dict[str, Any]:
-        async with spec.client() as client:
-            return limits(await client.info())
-
-    try:
-        return asyncio.run(ask())
-    except ServerError as error:
-        raise CellError(str(error), "engine_gone", False) from None
-
-
 def limits(info: Mapping[str, Any]) -> dict[str, Any]:
     """Requests the server runs at once over all its ranks, and its longest context; None where it does not tell."""
     ranks = [one.get("effective_max_running_requests_per_dp") for one in info.get("internal_states") or [] if isinstance(one, Mapping)]

@@ -1,26 +1,28 @@
-"""The matrix of cells: which of them can run at all, and the line that tells of one when it is measured."""
+"""The matrix of cells: which there are, in the order to measure them, and the line that tells of one when it is measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from .loadgen import CellSpec, refusal
+
+class MatrixError(ValueError):
+    """A matrix that cannot be; the message is one sentence."""
 
 
-def plan(
-    spec: CellSpec, contexts: Iterable[int], concurrencies: Iterable[int], allowed: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(cells to measure, few streams first; cells that cannot be, each with its reason). Each cell once, however often it is named."""
-    fit: list[dict[str, Any]] = []
-    not_run: list[dict[str, Any]] = []
-    for concurrency in dict.fromkeys(concurrencies):
-        for context in dict.fromkeys(contexts):
-            cell = {"context": context, "concurrency": concurrency}
-            reason = refusal(replace(spec, context=context, concurrency=concurrency), allowed)
-            (not_run if reason else fit).append({**cell, "reason": reason} if reason else cell)
-    return fit, not_run
+def cells(contexts: Iterable[int], concurrencies: Iterable[int], rates: Iterable[float] = (), rate_most: int = 512) -> list[dict[str, Any]]:
+    """{context, concurrency}, few streams first, then {context, concurrency: rate_most, rate} of the open loops. Each once, however often
+    it is named. Raises MatrixError.
+    """
+    rows, columns, given = (list(dict.fromkeys(one)) for one in (contexts, concurrencies, rates))
+    for name, least, values in (("contexts", 0, rows), ("concurrencies", 1, columns)):
+        low = [one for one in values if one < least]
+        if low:
+            raise MatrixError(f"benchmark_{name} has {low[0]}, at least {least} is wanted")
+    if any(rate <= 0 for rate in given):
+        raise MatrixError(f"benchmark_rates has {min(given)}, requests per second above 0 are wanted")
+    closed = [{"context": context, "concurrency": level} for level in columns for context in rows]
+    return closed + [{"context": context, "concurrency": rate_most, "rate": rate} for rate in given for context in rows]
 
 
 def line(cell: Mapping[str, Any], number: int = 0, of: int = 0, seconds: float = 0.0) -> str:

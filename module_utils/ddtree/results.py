@@ -26,6 +26,8 @@ OUTCOMES = ("passed", "failed", "truncated", "empty", "timeout", "error")
 IDENTITY = ("schema", "sweep", "host", "point", "aliases", "started", "environment", "release", "matrix")
 # What a new start of the same point makes void.
 _OUTCOME = ("status", "failure", "finished")
+# What is measured by cell, closed loops and open ones, and what could not be.
+BY_CELL = ("cells", "open_loop", "not_run")
 REDACTED = "***"
 _NUMBER = (int, float)
 _TYPES: Mapping[str, Any] = {
@@ -80,8 +82,8 @@ def merge(path: str | Path, section: Mapping[str, Any], secrets: Iterable[str] =
     """Merge `section` into the result file and return (record, changed). Atomic: a reader sees the old or the
     new file.
 
-    A top-level key replaces its old value; cells are merged by context and concurrency. A section with
-    another config_id begins the file again, so that figures of two configurations are never mixed; another
+    A top-level key replaces its old value; what is kept by cell is merged by cell, and one that is measured is no
+    longer among those not run. A section with another config_id begins the file again, so that figures of two configurations are never mixed; another
     `started` drops the old outcome; another restart.instance drops what an earlier instance of the engine was measured
     at. Each of `secrets` is replaced by ***.
     Raises ResultError, and then leaves the file as it was.
@@ -199,11 +201,12 @@ def validate(record: Any, path: str = "the record") -> None:
         "a mapping, since status is failed",
     )
     check.kind(record["point"], "name", str, "point.")
-    seen = set()
-    for index, cell in check.mappings(record, "cells"):
-        check.cell(cell, f"cells[{index}].")
-        check.need(cell_key(cell) not in seen, f"cells[{index}]", cell_key(cell), "each context and concurrency once")
-        seen.add(cell_key(cell))
+    for key in BY_CELL:
+        seen = set()
+        for index, cell in check.mappings(record, key):
+            check.cell(cell, f"{key}[{index}].")
+            check.need(_loop_key(cell) not in seen, f"{key}[{index}]", cell_key(cell), "each context and concurrency once")
+            seen.add(_loop_key(cell))
     coding = record.get("coding") or {}
     for key in ("passed", "total"):
         check.need(not coding or _is_whole(coding.get(key)), f"coding.{key}", coding.get(key), "a whole number")
@@ -249,7 +252,7 @@ class _Check:
         for key, least in (("context", 0), ("concurrency", 1)):
             good = _is_whole(cell.get(key)) and cell[key] >= least
             self.need(good, prefix + key, cell.get(key), f"a whole number of at least {least}")
-        for key in ("output_tok_s", "user_tok_s", "accept_length", "errors"):
+        for key in ("output_tok_s", "user_tok_s", "accept_length", "errors", "rate"):
             self.number(cell, key, prefix)
         interval = cell.get("ci95")
         good = interval is None or (isinstance(interval, list) and len(interval) == 2)
@@ -266,6 +269,11 @@ class _Check:
 def cell_key(cell: Mapping[str, Any]) -> tuple[int, int]:
     """(context, concurrency)"""
     return int(cell["context"]), int(cell["concurrency"])
+
+
+def _loop_key(cell: Mapping[str, Any]) -> tuple[int, int, float]:
+    """An open loop's rate tells it from the closed loop of as many requests in flight."""
+    return *cell_key(cell), float(cell.get("rate") or 0)
 
 
 @contextlib.contextmanager
@@ -291,15 +299,17 @@ def _merged(target: Path, section: Mapping[str, Any], secrets: Iterable[str]) ->
     if new.get("started") and new["started"] != old.get("started"):
         old = {key: value for key, value in old.items() if key not in _OUTCOME}
     if _instance(new) and _instance(new) != _instance(old):
-        old = {key: value for key, value in old.items() if key not in ("cells", "coding")}
+        old = {key: value for key, value in old.items() if key not in (*BY_CELL, "coding")}
     if new.get("status") in ("ok", "skipped"):
         new.setdefault("failure", None)
     record = {"schema": SCHEMA, "point": {"name": target.stem}, **old, **new}
-    if new.get("cells") is not None and isinstance(old.get("cells"), list):
-        validate(record, str(target))
-        cells = {cell_key(cell): cell for cell in [*old["cells"], *new["cells"]]}
-        record["cells"] = list(cells.values())
     validate(record, str(target))
+    for key in BY_CELL:
+        if old.get(key) and new.get(key):
+            record[key] = list({_loop_key(cell): cell for cell in [*old[key], *new[key]]}.values())
+    if record.get("not_run"):
+        measured = {_loop_key(cell) for key in ("cells", "open_loop") for cell in new.get(key) or []}
+        record["not_run"] = [cell for cell in record["not_run"] if _loop_key(cell) not in measured]
     return record, record != before
 
 

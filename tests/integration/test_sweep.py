@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -69,6 +70,18 @@ def test_failures_are_results_and_the_others_are_ranked(serving: Local) -> None:
     assert [(one["point"]["budget"], one["rank"]) for one in document["points"] if one["rank"]] in ([(8, 1), (12, 2)], [(12, 1), (8, 2)])
     restarts = [one for one in local.events("faults") if one["event"] == "loaded"]
     assert restarts[0]["changed"] is False, "what the first sweep left is measured first, without a restart"
+
+
+def test_cells_that_do_not_fit_are_told_and_the_others_measured(serving: Local) -> None:
+    loaded = copy.copy(serving)
+    loaded.play = "benchmark.yml"
+    said = loaded.sweep(sweep_name="loaded", benchmark_contexts=[60, 1000000], benchmark_rates=[4])
+    record = loaded.record("loaded", "loaded")
+    assert [(one["context"], one["concurrency"]) for one in record["cells"]] == [(60, 1)]
+    assert [(one["context"], one["rate"]) for one in record["open_loop"]] == [(60, 4)]
+    assert [(one["context"], one.get("rate")) for one in record["not_run"]] == [(1000000, None), (1000000, 4)]
+    assert all("context 1000000 with 32 output tokens cannot be measured" in one["reason"] for one in record["not_run"])
+    assert "cell 3 of 4, ctx 60, 4 requests/s" in said and said.count("ctx 1000000, C 1 could not be measured: context") == 1
 
 
 def test_ctrl_c_ends_in_good_order_and_the_same_command_goes_on(serving: Local) -> None:

@@ -16,6 +16,7 @@ from ansible.module_utils.testing import patch_module_args
 from fakeserver import Fake
 
 from ddtree.coding_tasks import ORIGIN
+from ddtree.matrix import MatrixError, cells
 from ddtree.results import merge
 from ddtree.sandbox import candidates
 
@@ -68,14 +69,17 @@ def test_check_mode_sends_nothing_and_says_so(run: Any) -> None:
     assert not fake.bodies and not fake.keys
 
 
-def test_a_plan_names_what_cannot_be_measured_and_sends_nothing(run: Any) -> None:
-    with Fake(limit=2, context=200) as fake:
-        found = run("sglang_bench", url=fake.url, mode="plan", contexts=[100, 190, 100], concurrencies=[1, 2, 4], output_tokens=64)
-        assert found["cells"] == [{"context": 100, "concurrency": 1}, {"context": 100, "concurrency": 2}] and not fake.bodies
-    reasons = {(one["context"], one["concurrency"]): one["reason"] for one in found["not_run"]}
-    assert set(reasons) == {(190, 1), (190, 2), (100, 4), (190, 4)} and found["server"]["version"] == "fake"
-    assert reasons[100, 4].startswith("concurrency 4 cannot be measured: the server runs 2 requests at once")
-    assert reasons[190, 1].startswith("context 190 with 64 output tokens cannot be measured: the server takes 200 tokens")
+def test_cells_in_the_order_to_measure_them_each_once() -> None:
+    found = cells([100, 60, 100], [1, 32, 1], [0.5, 2.0], 64)
+    assert found[:4] == [{"context": context, "concurrency": level} for level in (1, 32) for context in (100, 60)]
+    assert found[4:] == [{"context": context, "concurrency": 64, "rate": rate} for rate in (0.5, 2.0) for context in (100, 60)]
+    for contexts, levels, rates, words in (
+        ([60, -1], [1], [], "benchmark_contexts has -1, at least 0"),
+        ([60], [0], [], "benchmark_concurrencies has 0, at least 1"),
+        ([60], [1], [0.0], "benchmark_rates has 0.0, requests per second above 0"),
+    ):
+        with pytest.raises(MatrixError, match=words):
+            cells(contexts, levels, rates)
 
 
 def test_one_sentence_when_the_cell_cannot_be(run: Any) -> None:
@@ -94,7 +98,6 @@ def test_one_sentence_when_the_cell_cannot_be(run: Any) -> None:
     ):
         with Fake() as fake:
             assert words in run("sglang_bench", url=fake.url, **{**CELL, **wrong})["msg"]
-    assert "concurrencies has 0" in run("sglang_bench", url="http://127.0.0.1:9", mode="plan", contexts=[1], concurrencies=[0])["msg"]
 
 
 def test_an_engine_that_dies_is_told_with_the_cause_from_its_log(run: Any, tmp_path: Path) -> None:

@@ -59,6 +59,19 @@ def test_sections_are_merged_and_cells_by_context_and_concurrency(tmp_path: Path
     assert merge(path, {"coding": {"passed": 1, "total": 1}}) == (got, False)
 
 
+def test_what_could_not_be_measured_stays_told_until_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    refused, open_loop = {**cell(60, 1), "reason": "once"}, {**cell(60, 512), "rate": 2.0}
+    merge(path, {"config_id": "a", "restart": {"instance": "1"}, "not_run": [refused, {**open_loop, "reason": "late"}]})
+    got = merge(path, {"not_run": [{**cell(8192, 1), "reason": "too long"}]})[0]
+    assert [one["reason"] for one in got["not_run"]] == ["once", "late", "too long"]
+    assert [one["reason"] for one in merge(path, {"cells": [cell(60, 1), cell(60, 512)]})[0]["not_run"]] == ["late", "too long"]
+    got = merge(path, {"open_loop": [open_loop]})[0]
+    assert [one["reason"] for one in got["not_run"]] == ["too long"] and got["open_loop"] == [open_loop]
+    again = merge(path, {"restart": {"instance": "2"}})[0]
+    assert not {"cells", "open_loop", "not_run"} & set(again), "another instance of the engine is measured anew"
+
+
 def test_another_configuration_begins_again_and_another_start_drops_the_outcome(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     merge(
