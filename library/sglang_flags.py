@@ -20,6 +20,12 @@ options:
     type: list
     elements: str
     default: []
+  launches:
+    description:
+      - Many command lines at once, as a name to what the filter C(ddtree_launch) gives, of which C(asked) and C(env) are used.
+      - What the build would refuse of them is returned in RV(refused); it is a failure if it would refuse them all.
+    type: dict
+    default: {}
   env:
     description: The environment that the engine gets; no secrets are needed here.
     type: dict
@@ -80,6 +86,10 @@ flags:
   description: How many flags the build has.
   returned: success
   type: int
+refused:
+  description: Of O(launches), each that the build would refuse, as it would fail alone, with C(msg), C(phase), C(cause) and C(problems).
+  returned: success
+  type: dict
 cached:
   description: Whether the answer was a kept one.
   returned: success
@@ -108,7 +118,7 @@ import os
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ddtree.flags import Build, BuildError, algorithms_of, check, sentence
+from ansible.module_utils.ddtree.flags import BuildError, Builds, algorithms_of, check, sentence
 
 
 def main() -> None:
@@ -116,6 +126,7 @@ def main() -> None:
         argument_spec={
             "python": {"type": "path", "required": True},
             "argv": {"type": "list", "elements": "str", "default": []},
+            "launches": {"type": "dict", "default": {}},
             "env": {"type": "dict", "default": {}},
             "user": {"type": "str", "default": ""},
             "cache": {"type": "path", "default": ""},
@@ -127,31 +138,30 @@ def main() -> None:
     if module.check_mode and not os.path.exists(asked["python"]):
         module.exit_json(changed=False, skipped=True, msg=f"{asked['python']} is not there yet; its flags are checked once it is")
     environment = {str(name): str(value) for name, value in (asked["env"] or os.environ).items()}
-    try:
-        build = Build(asked["python"], environment, asked["user"], asked["cache"], asked["timeout"])
-        found = build.describe(algorithms_of(asked["argv"]))
-    except BuildError as error:
-        if module.check_mode and "there is no user" in str(error):
-            module.exit_json(changed=False, skipped=True, msg=f"{error} yet; the flags are checked once there is")
-        module.fail_json(msg=f"{error}.", phase="flags", cause="broken_build", problems=[], log_tail=error.tail)
-    problems = check(asked["argv"], found) if asked["argv"] else []
-    if problems:
-        module.fail_json(
-            msg=f"{sentence(problems, found, asked['python'])}.",
-            phase="flags",
-            cause="bad_flags",
-            problems=[asdict(one) for one in problems],
-            log_tail=[],
-        )
-    module.exit_json(
-        changed=False,
-        version=found["version"],
-        fingerprint=found["fingerprint"],
-        algorithms=found["algorithms"],
-        packages=found["packages"],
-        flags=len(found["flags"]),
-        cached=build.cached,
-    )
+    builds = Builds(asked["python"], environment, user=asked["user"], cache=asked["cache"], timeout=asked["timeout"])
+    launches = asked["launches"] or {"": {"asked": asked["argv"], "env": {}}}
+    refused: dict = {}
+    told: dict = {}
+    for name, launch in launches.items():
+        try:
+            build = builds.of({key: str(value) for key, value in launch["env"].items()})
+            found = build.describe(algorithms_of(launch["asked"]))
+        except BuildError as error:
+            if module.check_mode and "there is no user" in str(error):
+                module.exit_json(changed=False, skipped=True, msg=f"{error} yet; the flags are checked once there is")
+            refused[name] = {"msg": f"{error}.", "phase": "flags", "cause": "broken_build", "problems": [], "log_tail": error.tail}
+            continue
+        kept = {key: found[key] for key in ("version", "fingerprint", "algorithms", "packages")}
+        told = told or {**kept, "flags": len(found["flags"]), "cached": build.cached}
+        problems = check(launch["asked"], found) if launch["asked"] else []
+        if problems:
+            said, listed = f"{sentence(problems, found, asked['python'])}.", [asdict(one) for one in problems]
+            refused[name] = {"msg": said, "phase": "flags", "cause": "bad_flags", "problems": listed, "log_tail": []}
+    if len(refused) == len(launches):
+        module.fail_json(**next(iter(refused.values())))
+    for name, why in refused.items():
+        module.warn(f"{name} will not be started: {why['msg']}")
+    module.exit_json(changed=False, refused=refused, **told)
 
 
 if __name__ == "__main__":

@@ -155,10 +155,6 @@ of:
   description: How many points the hosts share, or this host has.
   returned: state is claimed, with a point
   type: int
-prepared:
-  description: Whether this run has measured a point on the host already, so that what does not depend on the point is there.
-  returned: state is claimed, with a point
-  type: bool
 why:
   description: Why there is no point, or why the host's sweep stops; else empty.
   returned: state is claimed or ended

@@ -81,8 +81,8 @@ class Server:
 @dataclass(frozen=True)
 class Launch:
     """A rendered start. `expect`: server_info fields that prove it; `log_proofs`: regular expressions of
-    start-log lines; `secret_flags`: flags whose value is an environment variable, kept out of argv; `key`:
-    equal for equal engine configurations."""
+    start-log lines; `secret_flags`: flags whose value is an environment variable, kept out of argv; `asked`: the
+    arguments to ask the build about, those flags with a stand-in; `key`: equal for equal engine configurations."""
 
     argv: list[str]
     env: dict[str, str]
@@ -92,6 +92,7 @@ class Launch:
     log_proofs: list[str]
     warnings: list[str]
     secret_flags: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
     key: str = ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -116,6 +117,7 @@ def render(point: Point, server: Server, dialects: Mapping[str, Mapping[str, Any
     flags = flag_values(common + extra)
     _backends(point, dialect, derived, flags)
     env = _environment(point, server, dialect, values)
+    secret_flags = _secret_flags(server)
     argv = [server.python, "-m", "sglang.launch_server", *common, *spoken]
     config_id = _hash([argv, extra, sorted(env.items())])
     if server.weight_version:
@@ -128,7 +130,8 @@ def render(point: Point, server: Server, dialects: Mapping[str, Mapping[str, Any
         expect={key: fill(one, values) if isinstance(one, str) else one for key, one in (dialect.get("expect") or {}).items()},
         log_proofs=[fill_pattern(one, values) for one in dialect.get("log_proofs") or []],
         warnings=_warnings(point, server, dialect, derived, flags),
-        secret_flags=_secret_flags(server),
+        secret_flags=secret_flags,
+        asked=[*argv[3:], *extra, *(word for flag in secret_flags for word in (flag, "hidden"))],
         key=_key(point, server, dialect, values, [*common, *extra]) or config_id,
     )
 

@@ -62,11 +62,12 @@ class Build:
         self.python, self._cache, self._timeout = python, cache, timeout
         self._environment = {**environment, "CUDA_VISIBLE_DEVICES": ""}
         self._user = _account(user)
+        self._place: dict[str, Any] = {}
         self.cached = False
 
     def describe(self, algorithms: Iterable[str] = ()) -> dict[str, Any]:
         """{version, folder, fingerprint, flags, algorithms, packages}; see flags_probe. Raises BuildError."""
-        place = self._ask({"question": "where"})
+        place = self._place = self._place or self._ask({"question": "where"})
         deciding = [self.python, place["fingerprint"], *(self._environment.get(name, "") for name in _DECIDING)]
         path = Path(self._cache) / f"build-{hashlib.sha256(json.dumps(deciding).encode()).hexdigest()[:16]}.json"
         wanted = {name.upper() for name in algorithms}
@@ -106,6 +107,22 @@ class Build:
         if "error" in answer:
             raise BuildError(_broken(self.python, answer), answer.get("tail") or tail)
         return dict(answer)
+
+
+class Builds:
+    """The builds that command lines are for: variables of a point may make it another one. The arguments are those of Build."""
+
+    def __init__(self, python: str, environment: Mapping[str, str], **more: Any) -> None:
+        self._python, self._environment, self._more = python, environment, more
+        self._known: dict[tuple[str, ...], Build] = {}
+
+    def of(self, own: Mapping[str, str]) -> Build:
+        """The build with `own` variables beside the environment's, asked where it is only once. Raises BuildError."""
+        environment = {**self._environment, **own}
+        deciding = tuple(environment.get(name, "") for name in _DECIDING)
+        if deciding not in self._known:
+            self._known[deciding] = Build(self._python, environment, **self._more)
+        return self._known[deciding]
 
 
 def check(arguments: Sequence[str], build: Mapping[str, Any]) -> list[Problem]:

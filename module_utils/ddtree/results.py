@@ -82,10 +82,10 @@ def merge(path: str | Path, section: Mapping[str, Any], secrets: Iterable[str] =
     """Merge `section` into the result file and return (record, changed). Atomic: a reader sees the old or the
     new file.
 
-    A top-level key replaces its old value; what is kept by cell is merged by cell, and one that is measured is no
-    longer among those not run. A section with another config_id begins the file again, so that figures of two configurations are never mixed; another
-    `started` drops the old outcome; another restart.instance drops what an earlier instance of the engine was measured
-    at. Each of `secrets` is replaced by ***.
+    A top-level key replaces its old value; what is kept by cell is merged by cell, and one that is measured is no longer
+    among those not run. A section with another config_id begins the file again, so that figures of two configurations are
+    never mixed; another `started` drops the old outcome; another restart.instance drops what an earlier instance of the
+    engine was measured at. Each of `secrets` is replaced by ***.
     Raises ResultError, and then leaves the file as it was.
     """
     target = Path(path)

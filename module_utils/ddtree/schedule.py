@@ -6,7 +6,7 @@ from host to host.
 
     {schema, sweep, share: replicate|split, anchor: name|"", controls: [names], matrix: {}, stop: ""|sentence,
      run: {id, pid, began}, hosts: {host: {release, loaded, runs: [{name, aliases, config_id}], done: {name: ok|failed|unfit},
-     now: name|"", lost: bool, prepared: bool, stopped: ""|sentence, in_a_row: [cause], seconds: expected of a point or null,
+     now: name|"", lost: bool, stopped: ""|sentence, in_a_row: [cause], seconds: expected of a point or null,
      notes: [sentence]}}}
 A point that is `unfit` failed for a reason of its host alone; in a split sweep another host may have it. In a sweep that is tuned a dealer
 (`study.deal`) chooses among the runs, and a name may have @2 behind it for its second start on a host.
@@ -60,7 +60,7 @@ def begin(folder: str | Path, share: str, hosts: Mapping[str, Mapping[str, Any]]
         for name, given in hosts.items():
             state["hosts"][name] = {
                 "release": str(given.get("release") or ""), "loaded": str(given.get("loaded") or ""), "runs": list(given["runs"]),
-                "done": {}, "now": "", "lost": False, "prepared": False, "stopped": "", "in_a_row": [], "seconds": given.get("seconds"),
+                "done": {}, "now": "", "lost": False, "stopped": "", "in_a_row": [], "seconds": given.get("seconds"),
                 "notes": [],
             }  # fmt: skip
             if share != "tune":
@@ -73,8 +73,8 @@ Dealer = Callable[[Path, Mapping[str, Any], str], Mapping[str, Any]]
 
 
 def claim(folder: str | Path, host: str, run: str, wait: float = float("inf"), dealer: Dealer | None = None) -> dict[str, Any]:
-    """The next point for this host: {name, index, of, anchor, prepared}, or {name: "", why: sentence}. `prepared` says whether this run
-    has measured a point there already. A `dealer` chooses in its own order and adds what it has to say: {run, why, wait, ...}.
+    """The next point for this host: {name, index, of, anchor}, or {name: "", why: sentence}. A `dealer` chooses in its own order and
+    adds what it has to say: {run, why, wait, ...}.
 
     While nothing is free but other hosts are still at work, it waits: their points come back if they are lost. Raises ScheduleError
     where another run has taken the sweep over, and where the run itself was killed: then no host's point ever ends.
@@ -92,13 +92,13 @@ def claim(folder: str | Path, host: str, run: str, wait: float = float("inf"), d
                 dealt, asked_at = dealer(Path(folder), state, host), at_work
                 if dealt["name"]:
                     mine["now"] = str(dealt["run"])
-                    return {"index": dealt["told"]["starts"], "of": 0, "anchor": False, "prepared": mine["prepared"], **dealt}
+                    return {"index": dealt["told"]["starts"], "of": 0, "anchor": False, **dealt}
                 if not dealt["wait"]:
                     return {"name": "", "why": str(dealt["why"])}
             name = "" if over or dealer else _next(state, host)
             if name:
                 mine["now"] = name
-                return {"name": name, **_place(state, host), "anchor": name == state["anchor"], "prepared": mine["prepared"], "why": ""}
+                return {"name": name, **_place(state, host), "anchor": name == state["anchor"], "why": ""}
             busy = [] if over else _at_work(state, host)
         if not busy or time.monotonic() > end:
             return {"name": "", "why": over or (f"waiting for {', '.join(busy)}" if busy else "every point is measured")}
@@ -114,7 +114,6 @@ def ended(folder: str | Path, host: str, run: str, status: str, cause: str = "")
             return str(state["stop"] or mine["stopped"])
         unfit = status == "failed" and cause in OF_THE_HOST
         mine["done"][name] = "unfit" if unfit else status
-        mine["prepared"] = mine["prepared"] or status == "ok"
         point = name.partition(AGAIN)[0]
         mine["loaded"] = "" if status == "failed" else next(one["config_id"] for one in mine["runs"] if one["name"] == point)
         mine["in_a_row"] = [*mine["in_a_row"], cause] if unfit else []

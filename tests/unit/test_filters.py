@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
-from ansible.module_utils.testing import patch_module_args
 
 from ddtree.points import Point
 from sweeps import record, store
@@ -44,13 +43,6 @@ def loaded(path: str) -> Any:
 FILTERS = loaded("filter_plugins/ddtree.py").FilterModule().filters()
 
 
-def run_module(name: str, capsys: pytest.CaptureFixture[str], **args: Any) -> dict[str, Any]:
-    module = loaded(f"library/{name}.py")
-    with patch_module_args(args), pytest.raises(SystemExit):
-        module.main()
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
-
-
 def run_record(check: bool = False, **args: Any) -> dict[str, Any]:
     """The action sweep_record, without a play around it."""
     action = loaded("action_plugins/sweep_record.py")
@@ -74,8 +66,10 @@ def test_points_to_launch_to_unit() -> None:
         "log_proofs",
         "warnings",
         "secret_flags",
+        "asked",
         "key",
     }
+    assert launch["asked"] == [*launch["argv"][3:], "--api-key", "hidden"]
     text = FILTERS["ddtree_systemd_exec"](launch["argv"])
     assert text.startswith("/p \\\n") and "api-key" not in text
     assert FILTERS["ddtree_supervisor_command"](launch["argv"]).startswith("/p -m sglang.launch_server ")
@@ -205,17 +199,24 @@ def test_sweep_record_leaks_no_secret(tmp_path: Path) -> None:
     assert "--api-key ***" in path.read_text()
 
 
-def test_sweep_report_writes_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = store(tmp_path / "s", record(Point(budget=12, topk=6)), record(Point(budget=8), 0.9))
-    plan = run_module("sweep_report", capsys, dir=str(folder), _ansible_check_mode=True)
-    assert not plan["changed"] and not (folder / "report.html").exists() and plan["best"]["name"] == "b12-k6-w2048"
-    first = run_module("sweep_report", capsys, dir=str(folder), baseline=str(ROOT / "sweeps" / "baseline-origin.json"))
+def test_sweep_report_writes_once(tmp_path: Path) -> None:
+    action = loaded("action_plugins/sweep_report.py")
+
+    def run(check: bool = False, **given: Any) -> dict[str, Any]:
+        asked = {name: given.get(name, option.get("default")) for name, option in action.SPEC.items()}
+        return dict(action.write(asked, check))
+
+    folder, origin = str(store(tmp_path / "s", record(Point(budget=12, topk=6)), record(Point(budget=8), 0.9))), ROOT / "sweeps"
+    plan = run(check=True, dir=folder)
+    assert not plan["changed"] and not (tmp_path / "s" / "report.html").exists() and plan["best"]["name"] == "b12-k6-w2048"
+    first = run(dir=folder, baseline=str(origin / "baseline-origin.json"))
     assert first["changed"] and Path(first["html"]).is_file() and any("b12-k6-w2048 is the best" in line for line in first["table"])
-    assert not run_module("sweep_report", capsys, dir=str(folder), baseline=str(ROOT / "sweeps" / "baseline-origin.json"))["changed"]
-    for options, said in (
-        ({"objective": "fastest"}, "the objective is"),
-        ({"baseline": "/nowhere"}, "cannot be read"),
-        ({"dir": "/nowhere"}, "no folder of results"),
+    assert not run(dir=folder, baseline=str(origin / "baseline-origin.json"))["changed"]
+    for option, value, said in (
+        ("objective", "fastest", "'fastest' is no objective"),
+        ("baseline", "/nowhere", "cannot be read"),
+        ("dir", "/nowhere", "no folder of results"),
     ):
-        failed = run_module("sweep_report", capsys, **{"dir": str(folder), **options})
-        assert failed["failed"] and said in failed["msg"].replace("'fastest' is no objective", "the objective is")
+        given: dict[str, Any] = {"dir": folder, option: value}
+        with pytest.raises((action.ResultError, action.RankingError, OSError), match=said):
+            run(**given)

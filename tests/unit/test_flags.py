@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.module_utils.testing import patch_module_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +43,51 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def refused(arguments: list[str], build: dict[str, Any]) -> str:
     found = check(arguments, build)
     return flags.sentence(found, build, "/p") if found else ""
+
+
+# -- the module
+
+
+def module(capsys: pytest.CaptureFixture[str], tmp_path: Path, **more: Any) -> dict[str, Any]:
+    spec = importlib.util.spec_from_file_location("sglang_flags_under_test", ROOT / "library" / "sglang_flags.py")
+    assert spec and spec.loader
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    given = {"python": sys.executable, "env": environment(SITE, tmp_path), "cache": str(tmp_path / "cache"), **more}
+    with patch_module_args(given), pytest.raises(SystemExit):
+        found.main()
+    return dict(json.loads(capsys.readouterr().out.splitlines()[-1]))
+
+
+def test_many_command_lines_are_told_apart_and_their_builds_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, broken = tmp_path / "old", tmp_path / "broken"
+    package(old, "--old-flag")
+    broken.mkdir()
+    asked: list[str] = []
+    one = importlib.import_module("ansible.module_utils.ddtree.flags").Build  # as the module has it
+    ask = one._ask
+
+    def noted(build: Build, question: dict[str, Any]) -> Any:
+        asked.append(question["question"])
+        return ask(build, question)
+
+    monkeypatch.setattr(one, "_ask", noted)
+    launches = {
+        "good": {"asked": DDTREE, "env": {"A": 1}},
+        "wrong": {"asked": [*DDTREE, "--no-such-flag", "1"], "env": {"A": 2}},
+        "old": {"asked": ["--old-flag", "1"], "env": {"PYTHONPATH": str(old)}},
+        "broken": {"asked": DDTREE, "env": {"PYTHONPATH": str(broken)}},
+    }
+    found = module(capsys, tmp_path, launches=launches)
+    assert not found.get("failed") and found["version"] == "0.5.23+ddtree.sim" and found["cached"] is False
+    assert {name: one["cause"] for name, one in found["refused"].items()} == {"wrong": "bad_flags", "broken": "broken_build"}
+    assert "--no-such-flag" in found["refused"]["wrong"]["msg"] and found["refused"]["wrong"]["problems"][0]["flag"] == "--no-such-flag"
+    assert asked == ["where", "describe"] * 2 + ["where"], "a build is asked once for all its points"
+    alone = module(capsys, tmp_path, launches={"wrong": launches["wrong"]})
+    assert alone["failed"] and {key: alone[key] for key in found["refused"]["wrong"]} == found["refused"]["wrong"]
+    assert module(capsys, tmp_path, argv=launches["wrong"]["asked"])["msg"] == alone["msg"]
 
 
 # -- the build is asked
