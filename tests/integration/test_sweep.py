@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -63,8 +64,8 @@ def test_failures_are_results_and_the_others_are_ranked(serving: Local) -> None:
         if record["status"] == "failed":
             causes[record["point"]["budget"]] = record["failure"]
     assert {budget: one["cause"] for budget, one in causes.items()} == {9: "out_of_memory", 10: "bad_flags", 11: "load_timeout"}
-    early = "b10-k4-w2048 will not be started: SGLang 0.5.23"
-    assert early in said, "told before the first start"
+    told = re.search(r"b10-k4-w2048-x\w{6} will not be started: .* it has no flag --no-such-flag\.", said)
+    assert told and told.start() < said.index("PLAY [Open the sweep]"), "told before the first start"
     assert "OutOfMemoryError" in "".join(causes[9]["log_tail"]), "the evidence is kept"
     assert all(one["message"] for one in causes.values())
     assert "[WARNING]: 3 of 5 points could not be measured" in said
